@@ -1,0 +1,55 @@
+"""What a data set is, before anybody owns a part of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table as published; a categorical one is stored as codes 0..len-1."""
+
+    name: str
+    categories: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Split:
+    """Some rows: features, labels where known, and the identity of each row."""
+
+    x: Tensor  # images: uint8 (n, channels, height, width); tables: float32 (n, columns)
+    y: Tensor | None  # int64 (n,)
+    ids: Tensor  # int64 (n,), unique within a data set
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def rows(self, index: Tensor) -> Split:
+        """The rows at `index`, in that order."""
+        return Split(self.x[index], None if self.y is None else self.y[index], self.ids[index])
+
+    def without_labels(self) -> Split:
+        return replace(self, y=None)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A data set with its official, or seeded, division into training and test rows."""
+
+    name: str
+    train: Split
+    test: Split
+    classes: tuple[str, ...]  # names; a label is an index into them
+    columns: tuple[Column, ...] = ()  # empty for images
+
+    @property
+    def is_image(self) -> bool:
+        return self.train.x.dim() == 4
+
+
+def numbered(x: Tensor, y: Tensor | None, start: int = 0) -> Split:
+    """Rows whose identity is their position."""
+    return Split(x, y, torch.arange(start, start + len(x)))

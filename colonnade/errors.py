@@ -1,0 +1,89 @@
+"""Every error Colonnade raises on purpose.
+
+ColonnadeError
+├── InputError                what the user gave cannot be used        (exit code 2)
+│   ├── ConfigError           the configuration: all its mistakes at once
+│   ├── DataError             rows, columns, labels, files
+│   │   ├── DataMissing       a data set that is not on this machine
+│   │   └── DataCorrupt       a file that is not what its checksum or format says
+│   ├── PartitionError        a split that the data does not allow
+│   ├── MethodError           a method that cannot be found, loaded or cast
+│   └── RunError              a run folder that cannot be read, written or resumed
+├── WireError                 what crossed, or should have crossed, the wire
+│   ├── KindError             a value that its Kind does not declare
+│   ├── CodecError            bytes that are not a message
+│   └── PeerLost              a party that went away while another waited for it
+├── Deadlock                  every role waits for another
+└── RoleFailed                a role raised: whose it was, and where
+
+A message says who, what, why, and what to do next.
+"""
+
+
+class ColonnadeError(Exception):
+    """The root: `except ColonnadeError` catches all of ours and nothing else."""
+
+
+class InputError(ColonnadeError):
+    """What the user gave cannot be used."""
+
+
+class ConfigError(InputError):
+    """All mistakes of a configuration, reported at once."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        count = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
+        super().__init__(f"{count} in the configuration\n" + "\n".join(f"  - {p}" for p in problems))
+
+
+class DataError(InputError):
+    """Rows, columns, labels or files that cannot be used."""
+
+
+class DataMissing(DataError):
+    """A data set that is not on this machine."""
+
+
+class DataCorrupt(DataError):
+    """A file that is not what its checksum or its format says."""
+
+
+class PartitionError(InputError):
+    """A split that the data does not allow."""
+
+
+class MethodError(InputError):
+    """A method that cannot be found, loaded or cast over these parties."""
+
+
+class RunError(InputError):
+    """A run folder that cannot be read, written or resumed."""
+
+
+class WireError(ColonnadeError):
+    """Something about a message."""
+
+
+class KindError(WireError):
+    """A value that its Kind does not declare."""
+
+
+class CodecError(WireError):
+    """Bytes that are not a message."""
+
+
+class PeerLost(WireError):
+    """A party went away while another waited for it; thrown into the waiting role."""
+
+    def __init__(self, waiter: str, peer: str, kind: str, step: int, why: str) -> None:
+        self.waiter, self.peer, self.kind, self.step = waiter, peer, kind, step
+        super().__init__(f"'{waiter}' waited for '{kind}' from '{peer}' at step {step}: {why}")
+
+
+class Deadlock(ColonnadeError):
+    """Every role waits for another."""
+
+
+class RoleFailed(ColonnadeError):
+    """A role raised; the cause is chained."""
