@@ -1,0 +1,36 @@
+"""Colonnade: vertical and hybrid federated learning with deep models that exchange embeddings."""
+
+import os
+
+# Idle OpenMP threads that spin make a busy machine up to 100 times slower; this must be set
+# before torch is imported, and whoever has set it already keeps the last word.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+__version__ = "0.1.0"
+
+from colonnade.config import Config
+from colonnade.errors import ColonnadeError
+from colonnade.method import Method, Role
+from colonnade.party import Batch, Party
+from colonnade.predict import Prediction, Trained, load
+from colonnade.run import Observer, Result, run
+from colonnade.wire import Kind, Peer, recv_any
+
+__all__ = [
+    "Batch",
+    "ColonnadeError",
+    "Config",
+    "Kind",
+    "Method",
+    "Observer",
+    "Party",
+    "Peer",
+    "Prediction",
+    "Result",
+    "Role",
+    "Trained",
+    "__version__",
+    "load",
+    "recv_any",
+    "run",
+]

@@ -1,0 +1,360 @@
+"""From a configuration to the parties: who holds which rows, and who plays which role.
+
+Everything that can be wrong with the input is found here, before a run folder exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from colonnade import data, models
+from colonnade.config import Config, check_name
+from colonnade.data import Column, Dataset, Preparation, Split
+from colonnade.errors import ConfigError, DataError
+from colonnade.partition import Partition
+from colonnade.party import Party, Schedule, derive
+
+POOLED = "all"  # the one party of a method that sees everything
+IN_MEMORY = "in memory"
+
+
+@dataclass(frozen=True)
+class Holding:
+    """One party's rows, before its own preparation."""
+
+    splits: Mapping[str, Split]
+    columns: tuple[Column, ...]
+
+
+@dataclass(frozen=True)
+class Federation:
+    """The parties of a run and what the report says about their data."""
+
+    parties: dict[str, Party]
+    cast: dict[str, str]  # party: role
+    holder: str
+    data: dict[str, Any]  # the `data` part of result.json
+
+
+def from_catalogue(config: Config) -> Federation:
+    """Split a known data set as the configuration says."""
+    settings, run = config.data, config.run
+    # Data split, initialisation and batch order are seeded apart (spec 7.3).
+    seed = derive(run.seed, "data")
+    dataset = data.load(settings.name, test=settings.test, seed=seed)
+    dataset = replace(
+        dataset,
+        train=_sample(dataset.train, settings.train_rows, "train_rows", seed),
+        test=_sample(dataset.test, settings.test_rows, "test_rows", seed),
+    )
+    assert dataset.train.y is not None and dataset.test.y is not None
+    data.check_labels(dataset.train.y, dataset.classes)
+    partition = config.partition or default_partition(dataset, len(config.parties))
+    parts = partition.split(dataset, seed)
+    held_out = _held_out(dataset.train, settings.validation, seed)
+    if config.found.method.pooled:
+        whole = partition.join(parts, dataset)
+        holdings = {POOLED: _holding(whole.train, whole.test, whole.columns, held_out)}
+    else:
+        names = _names(config, len(parts), list(partition.groups))
+        features = names[1:] if run.label_only else names
+        holdings = {
+            name: _holding(part.train, part.test, part.columns, held_out)
+            for name, part in zip(features, parts, strict=True)
+        }
+        if run.label_only:
+            labels = _holding(dataset.train, dataset.test, (), held_out)
+            empty = {key: replace(s, x=torch.empty(len(s), 0)) for key, s in labels.splits.items()}
+            holdings = {names[0]: Holding(empty, ()), **holdings}
+    holder = _holder(config, list(holdings))
+    return _assemble(config, holdings, holder, dataset.classes, dataset.name, describe(partition))
+
+
+def from_memory(
+    config: Config, parties: Mapping[str, Any], test: Mapping[str, Any] | None
+) -> Federation:
+    """The parties' own arrays: {"bank": (x, y), "shop": x}; `test` alike, or a seeded share."""
+    if config.partition is not None or config.run.label_only:
+        raise ConfigError(["with in-memory parties there is no [partition] and no label_only"])
+    problems = [p for name in parties for p in check_name(str(name), "party name")]
+    problems += [
+        f"[parties.{name}]: no such party among {', '.join(parties)}"
+        for name in config.parties
+        if name not in parties
+    ]
+    if problems or not parties:
+        raise ConfigError(problems or ["parties is empty: give at least two, one with labels"])
+    given = {name: _read(name, value) for name, value in parties.items()}
+    labelled = [name for name, rows in given.items() if rows.y is not None]
+    if not labelled:
+        raise DataError("no party has labels: give one as (x, y)")
+    holder = config.run.label_holder or labelled[0]
+    if holder not in labelled:
+        raise DataError(f"label_holder = '{holder}' has no labels; {', '.join(labelled)} has")
+    _equal_rows({name: len(rows) for name, rows in given.items()}, "")
+    with of(holder):
+        y, classes = data.labels_from(given[holder].y)
+        data.check_labels(y, classes)
+    seed = derive(config.run.seed, "data")
+    splits: dict[str, tuple[Split, Split]] = {}
+    if test is None:
+        with of(holder):
+            out = data.stratified(y, config.data.test, seed, classes, holder)
+        for name, rows in given.items():
+            whole = rows.split(name, classes)
+            splits[name] = whole.rows((~out).nonzero().flatten()), whole.rows(out.nonzero().flatten())
+    else:
+        if missing := [name for name in parties if name not in test]:
+            raise DataError(f"test has no rows of {', '.join(missing)}: give every party's")
+        later = {name: _read(name, test[name], rows.columns) for name, rows in given.items()}
+        _equal_rows({name: len(rows) for name, rows in later.items()}, " in test")
+        if later[holder].y is None:
+            raise DataError(f"test of '{holder}' has no labels: give it as (x, y)")
+        for name, rows in given.items():
+            splits[name] = rows.split(name, classes), later[name].split(name, classes, len(y))
+    held_out = _held_out(splits[holder][0], config.data.validation, seed)
+    holdings = {
+        name: _holding(*both, given[name].columns, held_out) for name, both in splits.items()
+    }
+    if config.found.method.pooled:
+        holdings, holder = {POOLED: _pool(holdings, holder)}, POOLED
+    return _assemble(config, holdings, holder, classes, IN_MEMORY, "the parties' own columns")
+
+
+def default_partition(dataset: Dataset, parties: int) -> Partition:
+    """Quarters of an image, or even columns of a table."""
+    if dataset.is_image and parties in (0, 4):
+        return Partition("tiles")
+    if dataset.is_image:
+        return Partition("strips", parties=parties)
+    return Partition("columns", parties=parties or 2)
+
+
+def describe(partition: Partition) -> str:
+    """The partition in a few words."""
+    if partition.kind == "tiles":
+        return f"tiles {partition.grid[0]}×{partition.grid[1]}"
+    return partition.kind if partition.kind != "strips" else f"strips of {partition.axis}"
+
+
+@contextmanager
+def of(name: str) -> Iterator[None]:
+    """Errors inside are about this party's data, and say so."""
+    try:
+        yield
+    except DataError as error:
+        raise type(error)(f"party '{name}': {error}") from error
+
+
+def _assemble(
+    config: Config,
+    holdings: dict[str, Holding],
+    holder: str,
+    classes: tuple[str, ...],
+    dataset: str,
+    partition: str,
+) -> Federation:
+    method = config.found.method
+    if method.aligned:
+        counts = {name: len(holding.splits["train"]) for name, holding in holdings.items()}
+        _equal_rows(counts, "")
+        _same_ids(holdings)
+    cast = method.cast(list(holdings), holder)
+    run = config.run
+    device = torch.device(run.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(['device = "cuda": this machine has no CUDA device; use "cpu"'])
+    schedule = Schedule(
+        run.seed, run.epochs, run.batch_size, run.evaluate_every,
+        config.checkpoint.epochs, config.checkpoint.steps,
+    )
+    everyone = method.everyone_labelled(config.options)
+    labels = holdings[holder].splits
+    parties: dict[str, Party] = {}
+    for name, role in cast.items():
+        recipe = config.parties.get(name, config.recipe)
+        if name not in holdings:  # a helper of the protocol, such as a server or a key generator
+            parties[name] = Party(name, role, recipe, schedule, {}, None, classes, device)
+            continue
+        splits, preparation = _prepare(name, holdings[name], config.data.standardise)
+        for key, split in splits.items():
+            if everyone and split.y is None:
+                splits[key] = replace(split, y=labels[key].y)
+            elif not everyone and name != holder:
+                splits[key] = split.without_labels()
+        parties[name] = Party(name, role, recipe, schedule, splits, preparation, classes, device)
+    _check_networks(parties)
+    rows = holdings[holder].splits
+    return Federation(
+        parties,
+        cast,
+        holder,
+        {
+            "name": dataset,
+            "train_rows": len(rows["train"]),
+            "test_rows": len(rows["test"]),
+            "classes": list(classes),
+            "partition": partition,
+        },
+    )
+
+
+def _prepare(
+    name: str, holding: Holding, standardise: bool
+) -> tuple[dict[str, Split], Preparation | None]:
+    """A party's rows as its models take them, with the statistics of its own training rows."""
+    splits = {key: replace(split, x=as_image(split.x)) for key, split in holding.splits.items()}
+    x = splits["train"].x
+    if not x[:1].numel():
+        return splits, None
+    with of(name):
+        preparation = Preparation.fit(x, holding.columns, standardise)
+        splits = {key: replace(s, x=preparation.apply(s.x)) for key, s in splits.items()}
+    return splits, preparation
+
+
+def as_image(x: Tensor) -> Tensor:
+    """Loose pixels are an image of one row: they share one brightness scale."""
+    return x[:, None, None, :] if x.dtype == torch.uint8 and x.dim() == 2 else x
+
+
+def _check_networks(parties: Mapping[str, Party]) -> None:
+    """Whether each party's network can take its rows, found without making a single weight."""
+    problems: list[str] = []
+    for name, party in parties.items():
+        if not party.has_features:
+            continue
+        try:
+            with torch.device("meta"):
+                models.network(party.recipe.model, party.shape, 8, **party.recipe.model_options)
+        except ConfigError as error:
+            problems += [f"party '{name}': {problem}" for problem in error.problems]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _names(config: Config, parts: int, groups: Sequence[str]) -> list[str]:
+    count = parts + config.run.label_only
+    given = list(config.parties)
+    if not given:
+        if groups and not config.run.label_only:
+            return list(groups)
+        return [f"party{number}" for number in range(1, count + 1)]
+    if len(given) != count:
+        raise ConfigError(
+            [
+                f"[parties] names {len(given)} parties ({', '.join(given)}), but the partition "
+                f"makes {count}: name all of them, in order, or change the partition"
+            ]
+        )
+    return given
+
+
+def _holder(config: Config, names: Sequence[str]) -> str:
+    wanted = config.run.label_holder
+    if not wanted or config.found.method.pooled:
+        return names[0]
+    if wanted not in names:
+        raise ConfigError(
+            [f"label_holder = '{wanted}': no such party; there are {', '.join(names)}"]
+        )
+    if config.run.label_only and wanted != names[0]:
+        raise ConfigError([f"label_only = true makes the first party, '{names[0]}', hold the labels"])
+    return wanted
+
+
+def _sample(split: Split, rows: int, key: str, seed: int) -> Split:
+    if not rows:
+        return split
+    if rows > len(split):
+        raise DataError(f"data.{key} = {rows}: there are only {len(split)} rows; use fewer or 0")
+    order = torch.randperm(len(split), generator=torch.Generator().manual_seed(seed))
+    return split.rows(order[:rows].sort().values)
+
+
+def _held_out(train: Split, share: float, seed: int) -> Tensor:
+    """The identities of the validation rows: the same for every party."""
+    order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed + 1))
+    return train.ids[order[: round(share * len(train))]]
+
+
+def _holding(train: Split, test: Split, columns: tuple[Column, ...], held_out: Tensor) -> Holding:
+    if not len(held_out):
+        return Holding({"train": train, "test": test}, columns)
+    out = torch.isin(train.ids, held_out)
+    kept, validation = train.rows((~out).nonzero().flatten()), train.rows(out.nonzero().flatten())
+    return Holding({"train": kept, "validation": validation, "test": test}, columns)
+
+
+@dataclass(frozen=True)
+class Given:
+    """One in-memory party: its features, its labels if any, its columns."""
+
+    x: Tensor  # (n, 0) for a party that brings labels only
+    y: Any
+    columns: tuple[Column, ...]
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def split(self, name: str, classes: tuple[str, ...], start: int = 0) -> Split:
+        """All its rows, numbered from `start`."""
+        with of(name):
+            y = None if self.y is None else data.labels_from(self.y, classes)[0]
+        return data.numbered(self.x, y, start)
+
+
+def _read(name: str, value: Any, like: tuple[Column, ...] = ()) -> Given:
+    x, y = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
+    if x is None and y is None:
+        raise DataError(f"party '{name}' has neither features nor labels")
+    if x is None:
+        return Given(torch.empty(len(y), 0), y, ())
+    with of(name):
+        features, columns = data.from_arrays(x, like)
+    if y is not None and len(y) != len(features):
+        raise DataError(f"party '{name}' has {len(features)} rows of features and {len(y)} labels")
+    return Given(features, y, columns)
+
+
+def _pool(holdings: Mapping[str, Holding], holder: str) -> Holding:
+    """All parties' columns side by side; images are flattened."""
+    mine = holdings[holder].splits
+    pooled = {}
+    for key, split in mine.items():
+        sides = [h.splits[key].x.flatten(1).float() for h in holdings.values()]
+        pooled[key] = Split(torch.cat(sides, 1), split.y, split.ids)
+    columns: list[Column] = []
+    for name, holding in holdings.items():
+        width = holding.splits["train"].x.flatten(1).shape[1]
+        own = holding.columns or tuple(Column(f"{name}.{i}") for i in range(width))
+        columns += [replace(c, name=f"{name}.{c.name}") for c in own]
+    return Holding(pooled, tuple(columns))
+
+
+def _equal_rows(counts: Mapping[str, int], where: str) -> None:
+    if len(set(counts.values())) > 1:
+        listed = ", ".join(f"'{name}' {count}" for name, count in counts.items())
+        raise DataError(
+            f"the parties hold different numbers of rows{where}: {listed}. This method needs the "
+            "same rows in the same order at every party: align them first, or use a partition "
+            "that keeps all rows (tiles, strips, columns)"
+        )
+
+
+def _same_ids(holdings: Mapping[str, Holding]) -> None:
+    (first, reference), *others = holdings.items()
+    for name, holding in others:
+        if not torch.equal(holding.splits["train"].ids, reference.splits["train"].ids):
+            raise DataError(
+                f"'{first}' and '{name}' hold different rows. This method needs the same rows in "
+                "the same order at every party: use a partition that keeps all rows (tiles, "
+                "strips, columns), or a method without alignment"
+            )
+

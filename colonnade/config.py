@@ -1,0 +1,426 @@
+"""One flat TOML file describes a run; all its mistakes are reported at once.
+
+    method = "splitnn"            top level: what all parties share, and their default recipe
+    [data] [partition] [checkpoint]
+    [splitnn]                     the method's own options, in a table of its name
+    [parties.bank]                what one party does differently
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import re
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from colonnade import methods, models
+from colonnade.errors import ConfigError, InputError
+from colonnade.partition import Partition
+from colonnade.party import Recipe
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+NAME_RULE = "use letters, digits, '-' and '_', at most 64, beginning with a letter or digit"
+
+
+@dataclass(frozen=True)
+class Data:
+    """[data]: which rows."""
+
+    name: str = "mnist-sample"
+    test: float = 0.2  # share of test rows, where the set has no official division
+    validation: float = 0.0  # share of training rows held out for choices
+    train_rows: int = 0  # 0: all; else a seeded sample
+    test_rows: int = 0
+    standardise: bool = True  # by each party, with its own statistics
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """[checkpoint]: how often each party saves itself; 0 is never."""
+
+    epochs: int = 1
+    steps: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """The top level of the file, the default recipe aside."""
+
+    method: str
+    name: str = ""  # of the run's folder; empty: the file's name, or the method's
+    seed: int = 0
+    epochs: int = 5
+    batch_size: int = 128
+    evaluate_every: int = 1  # epochs
+    threads: int = 1  # per party; part of the config because sums depend on it
+    device: Literal["cpu", "cuda"] = "cpu"
+    strict: bool = False  # every message through the codec, as over a network
+    record: tuple[str, ...] = ()  # Kinds whose payloads are kept (simulation only)
+    label_holder: str = ""  # empty: the first party
+    label_only: bool = False  # the label holder is a further party, without features
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole configuration, checked."""
+
+    run: Run
+    recipe: Recipe
+    data: Data
+    checkpoint: Checkpoint
+    found: methods.Found
+    options: Any  # the method's own dataclass
+    partition: Partition | None = None  # None: tiles for images, columns for tables
+    parties: Mapping[str, Recipe] = field(default_factory=dict)
+
+    def resolved(self) -> dict[str, Any]:
+        """Everything, defaults included, in the form of the file."""
+        tables: dict[str, Any] = {
+            **_plain(self.run),
+            # A file's place is no setting: the run folder holds a copy beside this config.
+            "method": self.found.path.name if self.run.method.endswith(".py") else self.run.method,
+            **_plain(self.recipe),
+            "data": _plain(self.data),
+            "checkpoint": _plain(self.checkpoint),
+        }
+        if self.partition is not None:
+            tables["partition"] = _plain(self.partition)
+        tables[self.found.method.name] = _plain(self.options)
+        if self.parties:
+            tables["parties"] = {name: _plain(recipe) for name, recipe in self.parties.items()}
+        return tables
+
+    def sha256(self) -> str:
+        """Of all that decides the result: the settings and the method's file, not the name."""
+        decisive = self.resolved() | {"name": "", "method_sha256": self.found.sha256}
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+
+def load(
+    source: str | Path | Mapping[str, Any] | Config, overrides: Sequence[str] = ()
+) -> Config:
+    """A configuration from a file, a dict, or as it is; `overrides` are "key=value" texts."""
+    if isinstance(source, Config):
+        if not overrides:
+            return source
+        raise ConfigError(["overrides need a file or a dict, not a finished Config"])
+    folder, stem = Path(), ""
+    if isinstance(source, Mapping):
+        tree = json.loads(json.dumps(source))  # a deep copy that also refuses what TOML cannot say
+    else:
+        path = Path(source)
+        tree, folder, stem = _read_file(path), path.parent, path.stem
+    problems: list[str] = []
+    for override in overrides:
+        _override(tree, override, problems)
+    return _build(tree, folder, stem, problems)
+
+
+def dumps(config: Config) -> str:
+    """The resolved configuration as TOML."""
+    import tomli_w
+
+    return tomli_w.dumps(config.resolved())
+
+
+def check_name(name: str, what: str) -> list[str]:
+    """Names become folders and files, so nothing in them may point elsewhere."""
+    return [] if NAME.fullmatch(name) else [f"{what} {name!r}: {NAME_RULE}"]
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError([f"{path}: {error.strerror or error}"]) from None
+    except UnicodeDecodeError:
+        raise ConfigError([f"{path}: not a text file"]) from None
+    except tomllib.TOMLDecodeError as error:
+        twice = re.search(r"Cannot declare \('parties', '(.+)'\) twice", str(error))
+        if twice:
+            raise ConfigError([f"{path}: two parties are called '{twice[1]}'"]) from None
+        raise ConfigError([f"{path} is not valid TOML: {error}"]) from None
+
+
+def _override(tree: dict[str, Any], text: str, problems: list[str]) -> None:
+    key, equals, raw = text.partition("=")
+    if not equals or not key.strip():
+        problems.append(f"--set {text}: write it as key=value, for example epochs=3")
+        return
+    try:
+        value = tomllib.loads(f"value = {raw}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = raw  # a bare word is a text
+    *tables, last = key.strip().split(".")
+    for table in tables:
+        tree = tree.setdefault(table, {})
+        if not isinstance(tree, dict):
+            problems.append(f"--set {text}: '{table}' is a value, not a table")
+            return
+    tree[last] = value
+
+
+def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -> Config:
+    try:
+        found = methods.find(str(tree.get("method", "")), folder) if "method" in tree else None
+    except InputError as error:
+        found = None
+        problems.append(str(error))
+    if "method" not in tree:
+        problems.append(f"method is missing; one of {', '.join(methods.names())}, or a .py file")
+
+    run_keys = {f.name for f in dataclasses.fields(Run)}
+    recipe_keys = {f.name for f in dataclasses.fields(Recipe)}
+    tables = {"data", "partition", "checkpoint", "parties", *methods.names()}
+    if found is not None:
+        tables.add(found.method.name)
+    for key in tree:
+        if key not in run_keys | recipe_keys | tables:
+            problems.append(unknown(key, run_keys | recipe_keys | tables, "at the top level"))
+
+    run = read(Run, {k: v for k, v in tree.items() if k in run_keys}, "", problems)
+    recipe = read(Recipe, {k: v for k, v in tree.items() if k in recipe_keys}, "", problems)
+    data = read(Data, _table(tree, "data", problems), "data.", problems)
+    checkpoint = read(Checkpoint, _table(tree, "checkpoint", problems), "checkpoint.", problems)
+    partition = None
+    if "partition" in tree:
+        partition = read(Partition, _table(tree, "partition", problems), "partition.", problems)
+    for name in methods.names():  # tables of other methods stay in the file for a comparison
+        if name in tree and (found is None or name != found.method.name):
+            other = methods.find(name).method
+            read(other.options, _table(tree, name, problems), f"{name}.", problems)
+    options = None
+    if found is not None:
+        name = found.method.name
+        options = read(found.method.options, _table(tree, name, problems), f"{name}.", problems)
+    parties = _parties(tree, recipe or Recipe(), problems)
+    if run is not None:
+        _check_run(run, problems)
+        if found is not None:
+            _check_record(run, found, problems)
+    if data is not None:
+        _check_data(data, problems)
+    if checkpoint is not None:
+        _least({"checkpoint.epochs": checkpoint.epochs, "checkpoint.steps": checkpoint.steps}, 0, problems)
+    if partition is not None:
+        _check_partition(partition, _table(tree, "partition", []), problems)
+    if recipe is not None:
+        _check_recipe(recipe, "", problems)
+    if problems:
+        raise ConfigError(problems)
+    assert run is not None and recipe is not None and data is not None
+    assert checkpoint is not None and found is not None
+    run = dataclasses.replace(run, name=run.name or stem or found.method.name)
+    return Config(run, recipe, data, checkpoint, found, options, partition, parties)
+
+
+def _table(tree: Mapping[str, Any], key: str, problems: list[str]) -> dict[str, Any]:
+    value = tree.get(key, {})
+    if not isinstance(value, dict):
+        problems.append(f"{key} = {value!r}: must be a table, [{key}]")
+        return {}
+    return value
+
+
+def _parties(tree: dict[str, Any], default: Recipe, problems: list[str]) -> dict[str, Recipe]:
+    parties: dict[str, Recipe] = {}
+    lowered: dict[str, str] = {}
+    for name, table in _table(tree, "parties", problems).items():
+        problems += check_name(name, "party name")
+        other = lowered.setdefault(name.lower(), name)
+        if other != name:
+            problems.append(f"parties '{other}' and '{name}' differ in case only: name one anew")
+        if not isinstance(table, dict):
+            problems.append(f"parties.{name} = {table!r}: must be a table, [parties.{name}]")
+            continue
+        where = f"parties.{name}."
+        own = read(Recipe, _plain(default) | table, where, problems)
+        if own is not None:
+            _check_recipe(own, where, problems)
+            parties[name] = own
+    return parties
+
+
+def _check_run(run: Run, problems: list[str]) -> None:
+    if run.name:
+        problems += check_name(run.name, "name")
+    _least({"epochs": run.epochs, "batch_size": run.batch_size, "threads": run.threads}, 1, problems)
+    _least({"evaluate_every": run.evaluate_every}, 1, problems)
+    _least({"seed": run.seed}, 0, problems)
+
+
+def _check_record(run: Run, found: methods.Found, problems: list[str]) -> None:
+    kinds = {kind.name for kind in found.method.kinds}
+    for name in run.record:
+        if name not in kinds:
+            problems.append(unknown(name, kinds, f"in record, for {found.method.name}", "Kind"))
+
+
+def _check_data(data: Data, problems: list[str]) -> None:
+    for key in ("test", "validation"):
+        share = getattr(data, key)
+        if not 0 <= share < 1 or (key == "test" and share == 0):
+            problems.append(f"data.{key} = {share}: a share of the rows between 0 and 1")
+    _least({"data.train_rows": data.train_rows, "data.test_rows": data.test_rows}, 0, problems)
+
+
+FITS = {  # which options of a partition mean something for which kind
+    "grid": ("tiles",),
+    "parties": ("tiles", "strips", "columns", "rows", "hybrid", "rectangles"),
+    "axis": ("strips",),
+    "rectangles": ("rectangles", "hybrid"),
+    "sizes": ("columns", "hybrid"),
+    "groups": ("columns", "hybrid"),
+    "shuffle": ("columns", "hybrid"),
+    "alpha": ("rows", "hybrid"),
+    "row_overlap": ("rows", "hybrid"),
+    "column_overlap": ("columns", "hybrid"),
+}
+
+
+def _check_partition(partition: Partition, given: Mapping[str, Any], problems: list[str]) -> None:
+    for key in given:
+        fits = FITS.get(key, (partition.kind,))
+        if partition.kind not in fits:
+            problems.append(
+                f"partition.{key} means nothing for kind = \"{partition.kind}\"; "
+                f"it belongs to {', '.join(fits)}"
+            )
+    for name in partition.groups:
+        problems += check_name(name, "partition.groups name")
+
+
+def _check_recipe(recipe: Recipe, where: str, problems: list[str]) -> None:
+    if recipe.model not in models.names():
+        problems.append(unknown(recipe.model, models.names(), f"as {where}model", "model"))
+    else:
+        valid = models.options(recipe.model)
+        for key in recipe.model_options:
+            if key not in valid:
+                problems.append(unknown(key, valid, f"in {where}model_options", "option"))
+    for key, low, high in (("lr", 0.0, None), ("momentum", 0.0, 1.0), ("weight_decay", 0.0, None)):
+        value = getattr(recipe, key)
+        if value is not None and (value < low or (high is not None and value >= high)):
+            upper = "" if high is None else f" and below {high:g}"
+            problems.append(f"{where}{key} = {value}: at least {low:g}{upper}")
+    if recipe.lr == 0:
+        problems.append(f"{where}lr = 0: nothing would be learnt; leave it out for the default")
+    if recipe.warmup < 0:
+        problems.append(f"{where}warmup = {recipe.warmup}: at least 0 epochs")
+    if recipe.nesterov and recipe.momentum == 0:
+        problems.append(f"{where}nesterov = true needs a momentum above 0")
+
+
+def _least(values: Mapping[str, int], least: int, problems: list[str]) -> None:
+    problems += [f"{k} = {v}: at least {least}" for k, v in values.items() if v < least]
+
+
+def unknown(name: str, valid: Any, where: str, what: str = "key") -> str:
+    """'no key epoch at the top level; did you mean epochs?'"""
+    names = sorted(valid)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'?" if near else f"one of {', '.join(names) or 'none'}"
+    return f"no {what} '{name}' {where}: {hint}"
+
+
+def read(cls: type, table: Mapping[str, Any], where: str, problems: list[str]) -> Any:
+    """An instance of a frozen dataclass from a table, or None and what is wrong with it."""
+    hints = typing.get_type_hints(cls)
+    fields = {f.name: f for f in dataclasses.fields(cls)}
+    before = len(problems)
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key not in fields:
+            problems.append(unknown(key, fields, f"in [{where.rstrip('.')}]"))
+            continue
+        try:
+            values[key] = convert(value, hints[key])
+        except TypeError as error:
+            problems.append(f"{where}{key} = {value!r}: must be {error}")
+    for name, f in fields.items():
+        required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+        if required and name not in table and name != "method":
+            problems.append(f"{where}{name} is missing: it must be {expected(hints[name])}")
+    if len(problems) > before or ("method" in fields and "method" not in values):
+        return None
+    return cls(**values)
+
+
+def convert(value: Any, hint: Any) -> Any:
+    """`value` as the type `hint`, or a TypeError that says what it must be."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any:
+        return value
+    if origin is Literal:
+        if value in arguments and not isinstance(value, bool):
+            return value
+    elif origin in (typing.Union, types.UnionType):
+        if value is None and type(None) in arguments:
+            return None
+        for choice in arguments:
+            if choice is not type(None):
+                return convert(value, choice)
+    elif origin is tuple:
+        if isinstance(value, list | tuple):
+            if len(arguments) == 2 and arguments[1] is ...:
+                return tuple(_each(value, arguments[0], hint))
+            if len(value) == len(arguments):
+                pairs = zip(value, arguments, strict=True)
+                return tuple(x for v, a in pairs for x in _each([v], a, hint))
+    elif origin is not None and issubclass(origin, Mapping):
+        if isinstance(value, Mapping):
+            return dict(zip(value, _each(list(value.values()), arguments[1], hint), strict=True))
+    elif hint is float:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return float(value)
+    elif isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
+        return value
+    raise TypeError(expected(hint))
+
+
+def _each(values: Sequence[Any], hint: Any, whole: Any) -> list[Any]:
+    try:
+        return [convert(value, hint) for value in values]
+    except TypeError:
+        raise TypeError(expected(whole)) from None
+
+
+def expected(hint: Any) -> str:
+    """A type, for a person."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Literal:
+        return "one of " + ", ".join(repr(a) for a in arguments)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(expected(a) for a in arguments if a is not type(None))
+    if origin is tuple:
+        if len(arguments) == 2 and arguments[1] is ...:
+            return f"a list, each {expected(arguments[0])}"
+        return "[" + ", ".join(expected(a) for a in arguments) + "]"
+    if origin is not None:
+        return f"a table, each {expected(arguments[1])}"
+    names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    return names.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def _plain(value: Any) -> dict[str, Any]:
+    """A dataclass as a table; TOML has no None, so what is None is left out."""
+    plain: dict[str, Any] = {
+        f.name: _simple(getattr(value, f.name)) for f in dataclasses.fields(value)
+    }
+    return {key: item for key, item in plain.items() if item is not None}
+
+
+def _simple(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [_simple(v) for v in value]
+    if isinstance(value, Mapping):
+        return {k: _simple(v) for k, v in value.items()}
+    return value

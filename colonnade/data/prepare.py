@@ -1,0 +1,252 @@
+"""What a party does to its own columns before a model sees them, fitted on its training rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from colonnade.data.types import Column
+from colonnade.errors import DataError
+
+_CHUNK = 1 << 16  # rows of a table turned to float64 at a time
+_PIXELS = 1 << 24  # the same for images, in pixels
+_FLAT = 1e-3  # a channel that varies less than this (of 1) is left unscaled
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """Scaling and encoding of one party's features, known to that party alone.
+
+    Tables: a numeric column becomes (x - mean) / std, a categorical one as many columns of 0 and 1
+    as it has categories; the code -1, a category not known, becomes zeros.
+    Images stay as they are, uint8 until they are on the device, where
+    `x.float() * scale + shift` is the normalised image.
+    """
+
+    columns: tuple[Column, ...]  # none: images
+    mean: Tensor  # float64, per column or channel; of x / unit
+    std: Tensor  # float64; 1 where there is nothing to scale
+    unit: float = 1.0  # 255 for uint8 images
+
+    @staticmethod
+    def fit(
+        x: Tensor, columns: tuple[Column, ...] = (), *, standardise: bool = True, who: str = ""
+    ) -> Preparation:
+        """Learn from training rows: a table (n, d) or images (n, c, h, w)."""
+        _check_shape(x, columns, who)
+        if not len(x):
+            raise DataError(f"{_of(who)}there are no training rows. Give at least one.")
+        unit = 255.0 if x.dtype == torch.uint8 and x.dim() == 4 else 1.0
+        if x.dim() == 2:
+            check_table(x, columns, who)
+        if not standardise:
+            width = x.shape[1]
+            return Preparation(columns, _full(width, 0.0), _full(width, 1.0), unit)
+        if x.dim() == 2:
+            mean, std = _table_moments(x, columns)
+        elif x.dtype == torch.uint8:
+            mean, std = _byte_moments(x)
+        else:
+            mean, std = _float_image_moments(x, who)
+        return Preparation(columns, mean, std, unit)
+
+    @property
+    def width(self) -> int:
+        """Columns that `apply` gives; for images their channels."""
+        if not self.columns:
+            return len(self.mean)
+        return sum(len(column.categories) or 1 for column in self.columns)
+
+    @property
+    def scale(self) -> Tensor:  # float32 (c, 1, 1)
+        return (1 / (self.std * self.unit)).float()[:, None, None]
+
+    @property
+    def shift(self) -> Tensor:  # float32 (c, 1, 1)
+        return (-self.mean / self.std).float()[:, None, None]
+
+    def apply(self, x: Tensor) -> Tensor:
+        """Tables: float32 (n, width). Images: as they are."""
+        _check_shape(x, self.columns, "")
+        if x.shape[1] != len(self.mean):
+            raise DataError(
+                f"prepared for {len(self.mean)} channels, given {x.shape[1]}. Give the same "
+                "channels as in training."
+            )
+        if not self.columns:
+            if (x.dtype == torch.uint8) != (self.unit == 255.0):
+                raise DataError(f"images are {x.dtype}, unlike those of training. Use one type.")
+            return x
+        check_table(x, self.columns, "")
+        out = torch.zeros(len(x), self.width)
+        numeric, places = self._numeric_places()
+        for start in range(0, len(x), _CHUNK):
+            rows = slice(start, start + _CHUNK)
+            values = (x[rows, numeric].double() - self.mean[numeric]) / self.std[numeric]
+            out[rows, places] = values.float()
+        for source, place in self._encoded():
+            codes = x[:, source].long()
+            known = torch.nonzero(codes >= 0).flatten()
+            out[known, place + codes[known]] = 1.0
+        return out
+
+    def to_float(self, x: Tensor) -> Tensor:
+        """Rows that `apply` gave as a model takes them: float32, images normalised."""
+        if x.dim() != 4:
+            return x.float()
+        scale, shift = self.scale.to(x.device), self.shift.to(x.device)
+        return x.to(torch.float32, copy=True).mul_(scale).add_(shift)
+
+    def _places(self) -> list[int]:
+        """Where each column's values start in the result."""
+        places, at = [], 0
+        for column in self.columns:
+            places.append(at)
+            at += len(column.categories) or 1
+        return places
+
+    def _numeric_places(self) -> tuple[Tensor, Tensor]:
+        numeric = _numeric(self.columns)
+        return numeric, torch.tensor(self._places(), dtype=torch.long)[numeric]
+
+    def _encoded(self) -> list[tuple[int, int]]:
+        both = zip(self.columns, self._places(), strict=True)
+        return [(i, place) for i, (column, place) in enumerate(both) if column.categories]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """For safetensors; the columns are kept by whoever keeps this."""
+        return {
+            "mean": self.mean,
+            "std": self.std,
+            "unit": torch.tensor(self.unit, dtype=torch.float64),
+        }
+
+    @staticmethod
+    def from_tensors(tensors: Mapping[str, Tensor], columns: tuple[Column, ...]) -> Preparation:
+        if lost := {"mean", "std", "unit"} - tensors.keys():
+            raise DataError(f"a kept preparation lacks {', '.join(sorted(lost))}. Prepare anew.")
+        mean, std = tensors["mean"].double(), tensors["std"].double()
+        if columns and len(columns) != len(mean):
+            raise DataError(
+                f"a preparation of {len(mean)} columns does not fit {len(columns)}. Prepare anew."
+            )
+        return Preparation(columns, mean, std, float(tensors["unit"]))
+
+
+def _full(width: int, value: float) -> Tensor:
+    return torch.full((width,), value, dtype=torch.float64)
+
+
+def _numeric(columns: tuple[Column, ...]) -> Tensor:
+    chosen = [place for place, column in enumerate(columns) if not column.categories]
+    return torch.tensor(chosen, dtype=torch.long)
+
+
+def _of(who: str) -> str:
+    return f"{who}: " if who else ""
+
+
+def _check_shape(x: Tensor, columns: tuple[Column, ...], who: str) -> None:
+    if x.dim() == 2 and len(columns) == x.shape[1]:
+        return
+    if x.dim() == 4 and not columns:
+        return
+    raise DataError(
+        f"{_of(who)}features of shape {tuple(x.shape)} do not go with {len(columns)} columns. "
+        "Give a table (rows, columns) and one Column each, or images (rows, channels, height, "
+        "width) and no Column."
+    )
+
+
+def check_table(x: Tensor, columns: tuple[Column, ...], who: str) -> None:
+    """Refuse NaN and infinity in numeric columns, and codes that name no category."""
+    for place, column in enumerate(columns):
+        values = x[:, place]
+        if column.categories:
+            right = (values >= -1) & (values < len(column.categories)) & (values == values.floor())
+            wanted = f"a code of -1..{len(column.categories) - 1}. Encode its categories as codes"
+        else:
+            right = torch.isfinite(values)
+            wanted = "a finite number. Fill or remove such rows, or make missing values a category"
+        if not bool(right.all()):
+            row = int(torch.nonzero(~right)[0])
+            raise DataError(
+                f"{_of(who)}column '{column.name}' has {values[row].item():g} in row {row}, "
+                f"not {wanted}."
+            )
+
+
+def _table_moments(x: Tensor, columns: tuple[Column, ...]) -> tuple[Tensor, Tensor]:
+    """In float64 and two passes, chunk by chunk; a constant column gets std 1 and so becomes 0."""
+    chunks = [slice(start, start + _CHUNK) for start in range(0, len(x), _CHUNK)]
+    total = _full(x.shape[1], 0.0)
+    for rows in chunks:
+        total += x[rows].double().sum(0)
+    mean = total / len(x)
+    squares = _full(x.shape[1], 0.0)
+    for rows in chunks:
+        squares += (x[rows].double() - mean).square().sum(0)
+    std = (squares / len(x)).sqrt()
+    std[std == 0] = 1.0
+    categorical = torch.tensor([bool(column.categories) for column in columns])
+    mean[categorical], std[categorical] = 0.0, 1.0
+    return mean, std
+
+
+def _byte_moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Per channel and of x / 255, from counts of the 256 values: exact, without a float copy."""
+    mean, std = _full(x.shape[1], 0.0), _full(x.shape[1], 1.0)
+    rows = max(1, _PIXELS // max(1, x.shape[2] * x.shape[3]))
+    levels = torch.arange(256)
+    for channel in range(x.shape[1]):
+        counts = torch.zeros(256, dtype=torch.int64)
+        for start in range(0, len(x), rows):
+            values = x[start : start + rows, channel].reshape(-1)
+            counts += torch.bincount(values, minlength=256)
+        n, first = int(counts.sum()), int((counts * levels).sum())
+        second = int((counts * levels * levels).sum())
+        mean[channel] = first / (n * 255)
+        # Python's integers: no rounding before this one division.
+        deviation = ((n * second - first * first) / (n * n)) ** 0.5 / 255
+        std[channel] = deviation if deviation >= _FLAT else 1.0
+    return mean, std
+
+
+def _float_image_moments(x: Tensor, who: str) -> tuple[Tensor, Tensor]:
+    rows = max(1, _PIXELS // max(1, x.shape[1] * x.shape[2] * x.shape[3]))
+    chunks = [slice(start, start + rows) for start in range(0, len(x), rows)]
+    pixels = len(x) * x.shape[2] * x.shape[3]
+    total = sum((x[c].double().sum((0, 2, 3)) for c in chunks), _full(x.shape[1], 0.0))
+    if not bool(torch.isfinite(total).all()):
+        raise DataError(f"{_of(who)}images have NaN or infinite pixels. Remove or fill them.")
+    mean = total / pixels
+    centre = mean[:, None, None]
+    squares = sum(
+        ((x[c].double() - centre).square().sum((0, 2, 3)) for c in chunks), _full(x.shape[1], 0.0)
+    )
+    std = (squares / pixels).sqrt()
+    return mean, torch.where(std < _FLAT, 1.0, std)
+
+
+def check_labels(y: Tensor, classes: tuple[str, ...], who: str = "") -> None:
+    """Refuse labels that are no index into `classes`, and classes without a row."""
+    if y.dim() != 1 or y.dtype != torch.int64:
+        raise DataError(
+            f"{_of(who)}labels are {y.dtype} of shape {tuple(y.shape)}. Give int64 (rows,)."
+        )
+    wrong = (y < 0) | (y >= len(classes))
+    if bool(wrong.any()):
+        row = int(torch.nonzero(wrong)[0])
+        raise DataError(
+            f"{_of(who)}the label in row {row} is {int(y[row])}, but there are {len(classes)} "
+            f"classes: labels are 0..{len(classes) - 1}. Correct it, or name all classes."
+        )
+    counts = torch.bincount(y, minlength=len(classes))
+    if bool((counts == 0).any()):
+        empty = ", ".join(f"'{classes[int(i)]}'" for i in torch.nonzero(counts == 0))
+        raise DataError(
+            f"{_of(who)}no row has the class {empty}. Add rows of it, or leave the class out."
+        )

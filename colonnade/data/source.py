@@ -1,0 +1,76 @@
+"""What a source is: which files it has, where they come from, how they become a Dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from colonnade.data.types import Dataset
+
+
+@dataclass(frozen=True)
+class File:
+    """A file, or a folder of files, below one of the data folders."""
+
+    path: str
+    digest: str = ""  # "sha256:…", "md5:…", "gunzip-sha256:…" (of the content); "" if none is known
+    bytes: int = 0  # 0 if not known
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a reader may need to know beyond the folder."""
+
+    test: float = 0.2
+    seed: int = 0
+    rows: int | None = None
+
+
+# A set without an official test part comes back whole, as `train` with an empty `test`;
+# `load` then divides it.
+Reader = Callable[[Path, Options], Dataset]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One form in which a set may lie on disk; without files it comes with Colonnade."""
+
+    files: tuple[File, ...]
+    read: Reader
+
+
+@dataclass(frozen=True)
+class Download:
+    """One file to fetch; an archive is unpacked into the folder `to`."""
+
+    url: str
+    to: str
+    digest: str = ""
+    unpack: bool = False
+
+
+@dataclass(frozen=True)
+class Source:
+    """A data set by name: what it is, whom to thank, and every way to get at it."""
+
+    name: str
+    description: str
+    kind: Literal["image", "table"]
+    classes: int
+    homepage: str
+    licence: str
+    layouts: tuple[Layout, ...]  # any one that is complete will do
+    downloads: tuple[Download, ...] = ()  # none: somebody has to place the files
+    by_hand: str = ""  # what to do where there is no download
+    cached: bool = False  # slow to decode, so kept decoded; may depend on `rows` alone
+    takes_rows: bool = False  # can read a part without reading the whole
+
+    @property
+    def embedded(self) -> bool:
+        return not self.layouts[0].files
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.layouts[0].files)

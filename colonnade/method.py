@@ -1,0 +1,108 @@
+"""What a method file declares: its roles, its messages, its options, and who plays what."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from colonnade.errors import MethodError
+from colonnade.party import Party
+from colonnade.wire import Kind, Peer, Wire
+
+RoleProgram = Callable[..., Coroutine[Any, Any, Any]]
+Cast = Callable[[Sequence[str], str], dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Role:
+    """The programs of one kind of party.
+
+    train    async def passive(me, active, cfg)
+    predict  async def passive_predict(me, active, cfg, split); a party that predicts returns logits
+    """
+
+    train: RoleProgram
+    predict: RoleProgram
+
+
+def active_and_passives(parties: Sequence[str], holder: str) -> dict[str, str]:
+    """The usual cast: the label holder is active, all others are passive, and there is one."""
+    if len(parties) < 2:
+        raise MethodError(
+            f"'{holder}' is the only party: a vertical method needs at least one passive party. "
+            "Name more parties, or use method = \"local\""
+        )
+    return {name: "active" if name == holder else "passive" for name in parties}
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method: all that a runtime, the config and the report need to know about it."""
+
+    name: str
+    summary: str  # one line for `colonnade methods`
+    options: type  # a frozen dataclass, read from the config table of the method's name
+    roles: Mapping[str, Role]
+    kinds: tuple[Kind, ...] = ()
+    cast: Cast = active_and_passives  # (party names, label holder) -> party: role
+    aligned: bool = True  # all parties hold the same rows in the same order
+    pooled: bool = False  # runs on the data before it was split, at one party
+    everyone_labelled: Callable[[Any], bool] = lambda options: False
+    reference: str = ""  # the paper
+
+    def __post_init__(self) -> None:
+        names = [kind.name for kind in self.kinds]
+        if len(set(names)) < len(names):
+            raise MethodError(f"method '{self.name}' declares two Kinds of one name: {names}")
+
+
+def bind(
+    program: RoleProgram,
+    me: Party,
+    cast: Mapping[str, str],
+    wire: Wire,
+    options: object,
+    **more: object,
+) -> Coroutine[Any, Any, Any]:
+    """Start a role's program with the peers that its parameters name.
+
+    A parameter named like a role ("active") is the one party that plays it; with an "s"
+    ("passives") it is the list of all others that play it, in the order of the parties.
+    """
+    arguments: list[object] = [me]
+    parameters = list(inspect.signature(program).parameters)[1:]
+    for parameter in parameters:
+        if parameter == "cfg":
+            arguments.append(options)
+        elif parameter in more:
+            arguments.append(more[parameter])
+        else:
+            arguments.append(_peers(parameter, program.__name__, me.name, cast, wire))
+    return program(*arguments)
+
+
+def _peers(
+    parameter: str, program: str, me: str, cast: Mapping[str, str], wire: Wire
+) -> Peer | list[Peer]:
+    roles = set(cast.values())
+    if parameter in roles:
+        found = [name for name, role in cast.items() if role == parameter]
+        if len(found) != 1:
+            raise MethodError(
+                f"'{program}' asks for the one '{parameter}', but {found} play it: "
+                f"name the parameter '{parameter}s' to get them all"
+            )
+        return Peer(found[0], wire)
+    if parameter.endswith("s"):
+        # A role that nobody plays, or only oneself, gives an empty list.
+        return [
+            Peer(name, wire)
+            for name, role in cast.items()
+            if role == parameter[:-1] and name != me
+        ]
+    raise MethodError(
+        f"'{program}' has a parameter '{parameter}'; it may have 'me', 'cfg', a role "
+        f"({', '.join(sorted(roles))}) or a role with an 's'"
+    )

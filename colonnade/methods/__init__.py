@@ -1,0 +1,80 @@
+"""The methods: one file each, found by name, by file, or by entry point."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import importlib
+import importlib.util
+import sys
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from colonnade.errors import MethodError
+from colonnade.method import Method
+
+BUILT_IN = ("local", "centralised", "splitnn")
+ENTRY_POINTS = "colonnade.methods"
+
+__all__ = ["BUILT_IN", "ENTRY_POINTS", "Found", "find", "names"]
+
+
+@dataclass(frozen=True)
+class Found:
+    """A method and the file it stands in; the file's digest is part of the config hash."""
+
+    method: Method
+    path: Path
+    sha256: str
+
+
+def names() -> list[str]:
+    """Every method that can be named without a file."""
+    return [*BUILT_IN, *sorted(entry.name for entry in entry_points(group=ENTRY_POINTS))]
+
+
+def find(name: str, folder: Path | None = None) -> Found:
+    """The method called `name`, or in the file `name` (relative to `folder`)."""
+    if name.endswith(".py"):
+        return _found(_from_file(Path(folder or ".") / name), name)
+    if name in BUILT_IN:
+        return _found(importlib.import_module(f"colonnade.methods.{name}"), name)
+    for entry in entry_points(group=ENTRY_POINTS):
+        if entry.name == name:
+            try:
+                return _found(importlib.import_module(entry.module), name)
+            except ImportError as error:
+                raise MethodError(f"method '{name}' ({entry.value}): {error}") from error
+    near = difflib.get_close_matches(name, names(), n=1)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    raise MethodError(
+        f"method = '{name}': no such method.{hint} There are {', '.join(names())}; "
+        "or give a file that ends in .py"
+    )
+
+
+def _from_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise MethodError(f"method = '{path}': there is no such file")
+    name = "colonnade_method_" + hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise MethodError(f"method = '{path}': not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:  # noqa: BLE001  whatever the user's file raises
+        del sys.modules[name]
+        raise MethodError(f"method = '{path}': {type(error).__name__}: {error}") from error
+    return module
+
+
+def _found(module: ModuleType, name: str) -> Found:
+    method = getattr(module, "METHOD", None)
+    path = Path(module.__file__ or "")
+    if not isinstance(method, Method):
+        raise MethodError(f"method = '{name}': {path.name} has no METHOD = Method(…)")
+    return Found(method, path, hashlib.sha256(path.read_bytes()).hexdigest())

@@ -1,0 +1,72 @@
+"""Centralised, the ceiling: one imagined party that holds all features and all labels.
+
+    1. logits = head(embedding(x))      2. back-propagate, step
+
+The same network family and recipe as the federation, on the data before it was split. No message
+is sent; no real federation could run this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from colonnade.method import Method, Role
+from colonnade.models import head, network
+from colonnade.party import Party
+
+
+@dataclass(frozen=True)
+class Centralised:
+    """Options of centralised training."""
+
+    dim: int = 128  # d, the width of the embedding before the decision layers
+
+
+async def owner(me: Party, cfg: Centralised) -> None:
+    model = model_of(me, cfg)
+    optimizer = me.optimizer(model)
+    for _ in me.epochs():
+        for batch in me.batches():
+            loss = F.cross_entropy(model(batch.x), batch.labels)  # 1.
+            optimizer.zero_grad()
+            loss.backward()  # 2.
+            optimizer.step()
+            me.log(loss=loss)
+        if me.evaluates_now:
+            me.score("test", await owner_predict(me, cfg, "test"))
+
+
+async def owner_predict(me: Party, cfg: Centralised, split: str) -> Tensor:
+    model = model_of(me, cfg)
+    with me.evaluating():
+        return torch.cat([model(batch.x) for batch in me.rows(split)])  # (rows, classes)
+
+
+def model_of(me: Party, cfg: Centralised) -> nn.Module:
+    """The network on the whole rows, with the decision layers of its family."""
+    return me.keep(
+        "model",
+        lambda: nn.Sequential(
+            network(me.recipe.model, me.shape, cfg.dim, **me.recipe.model_options),
+            head(me.recipe.model, cfg.dim, len(me.classes)),
+        ),
+    )
+
+
+def one_owner(parties: Sequence[str], holder: str) -> dict[str, str]:
+    return dict.fromkeys(parties, "owner")
+
+
+METHOD = Method(
+    name="centralised",
+    summary="the ceiling: one imagined party with all features and labels",
+    options=Centralised,
+    roles={"owner": Role(owner, owner_predict)},
+    cast=one_owner,
+    pooled=True,
+)

@@ -1,0 +1,76 @@
+"""Local, the floor: every party that holds labels trains alone on its own features.
+
+    1. logits = head(embedding(x))      2. back-propagate, step
+
+No message is ever sent. Parties without labels do nothing, unless `oracle = true` lends them the
+labels for reporting ("what could this party have reached alone?"; simulation only).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from colonnade.method import Method, Role
+from colonnade.models import head, network
+from colonnade.party import Party
+
+
+@dataclass(frozen=True)
+class Local:
+    """Options of local training."""
+
+    dim: int = 128  # d, the width of the embedding before the decision layers
+    oracle: bool = False  # lend the labels to every party, for reporting
+
+
+async def alone(me: Party, cfg: Local) -> None:
+    if not me.labelled:
+        return
+    model = model_of(me, cfg)
+    optimizer = me.optimizer(model)
+    for _ in me.epochs():
+        for batch in me.batches(shared=False):
+            loss = F.cross_entropy(model(batch.x), batch.labels)  # 1.
+            optimizer.zero_grad()
+            loss.backward()  # 2.
+            optimizer.step()
+            me.log(loss=loss)
+        if me.evaluates_now:
+            me.score("test", await alone_predict(me, cfg, "test"))
+
+
+async def alone_predict(me: Party, cfg: Local, split: str) -> Tensor:
+    model = model_of(me, cfg)
+    with me.evaluating():
+        return torch.cat([model(batch.x) for batch in me.rows(split)])  # (rows, classes)
+
+
+def model_of(me: Party, cfg: Local) -> nn.Module:
+    """The party's network with the decision layers of its family."""
+    return me.keep(
+        "model",
+        lambda: nn.Sequential(
+            network(me.recipe.model, me.shape, cfg.dim, **me.recipe.model_options),
+            head(me.recipe.model, cfg.dim, len(me.classes)),
+        ),
+    )
+
+
+def everyone_alone(parties: Sequence[str], holder: str) -> dict[str, str]:
+    return dict.fromkeys(parties, "alone")
+
+
+METHOD = Method(
+    name="local",
+    summary="the floor: each labelled party alone, on its own features",
+    options=Local,
+    roles={"alone": Role(alone, alone_predict)},
+    cast=everyone_alone,
+    aligned=False,
+    everyone_labelled=lambda options: options.oracle,
+)

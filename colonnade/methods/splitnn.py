@@ -1,0 +1,135 @@
+"""Split learning (SplitVFL): bottoms at all parties, one top at the label holder.
+
+Paper: Romanini et al., "PyVertical: A Vertical Federated Learning Framework for Multi-headed
+SplitNN" (2021); with `cut = "concat"` and the same network everywhere this is their model.
+
+    every passive party k                     the active party 0
+    1. h_k = bottom_k(x_k)                    1. h_0 = bottom_0(x_0), where it has features
+    2. send h_k                          →    2. wait for every h_k
+                                              3. logits = top(cut(h_0, …, h_K))
+                                              4. back-propagate, step
+    5. wait for dL/dh_k                  ←    5. send dL/dh_k
+    6. back-propagate, step
+
+Two messages per batch and passive party. Evaluation and prediction send embeddings only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from colonnade.method import Method, Role
+from colonnade.models import network
+from colonnade.party import Party
+from colonnade.wire import Kind, Peer
+
+EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="the sender's features, through h_k")
+GRADIENT = Kind("gradient", ("batch", "dim"), reveals="the labels, through dL/dh_k")
+
+
+@dataclass(frozen=True)
+class SplitNN:
+    """Options of split learning."""
+
+    cut: Literal["concat", "sum", "mean"] = "concat"  # how embeddings meet
+    dim: int = 128  # d, the width of every embedding
+    hidden: int = 128  # width of the top's hidden layer; 0: a linear top
+
+
+async def passive(me: Party, active: Peer, cfg: SplitNN) -> None:
+    bottom = bottom_of(me, cfg)
+    optimizer = me.optimizer(bottom)
+    for _ in me.epochs():
+        for batch in me.batches():
+            embedding = bottom(batch.x)  # 1. forward to the cut
+            active.send(EMBEDDING, embedding.detach())  # 2. send the embedding
+            gradient = await active.recv(GRADIENT)  # 5. wait for dL/dh
+            optimizer.zero_grad()
+            embedding.backward(gradient)  # 6. back-propagate, step
+            optimizer.step()
+        if me.evaluates_now:
+            await passive_predict(me, active, cfg, "test")
+
+
+async def active(me: Party, passives: list[Peer], cfg: SplitNN) -> None:
+    bottoms = [bottom_of(me, cfg)] if me.has_features else []
+    top = top_of(me, len(passives), cfg)
+    optimizer = me.optimizer(*bottoms, top)
+    for _ in me.epochs():
+        for batch in me.batches():
+            own = [bottom(batch.x) for bottom in bottoms]  # 1. forward to the cut
+            received = [await peer.recv(EMBEDDING) for peer in passives]  # 2. wait for every h_k
+            leaves = [embedding.requires_grad_() for embedding in received]
+            loss = F.cross_entropy(top(join([*own, *leaves], cfg)), batch.labels)  # 3. the loss
+            optimizer.zero_grad()
+            loss.backward()  # 4. back-propagate, step
+            optimizer.step()
+            for peer, leaf in zip(passives, leaves, strict=True):
+                peer.send(GRADIENT, leaf.grad)  # 5. send dL/dh_k
+            me.log(loss=loss)
+        if me.evaluates_now:
+            me.score("test", await active_predict(me, passives, cfg, "test"))
+
+
+async def passive_predict(me: Party, active: Peer, cfg: SplitNN, split: str) -> None:
+    bottom = bottom_of(me, cfg)
+    with me.evaluating():
+        for batch in me.rows(split):
+            active.send(EMBEDDING, bottom(batch.x))
+
+
+async def active_predict(me: Party, passives: list[Peer], cfg: SplitNN, split: str) -> Tensor:
+    bottoms = [bottom_of(me, cfg)] if me.has_features else []
+    top = top_of(me, len(passives), cfg)
+    logits = []
+    with me.evaluating():
+        for batch in me.rows(split):
+            own = [bottom(batch.x) for bottom in bottoms]
+            received = [await peer.recv(EMBEDDING) for peer in passives]
+            logits.append(top(join([*own, *received], cfg)))
+    return torch.cat(logits)  # (rows, classes)
+
+
+def bottom_of(me: Party, cfg: SplitNN) -> nn.Module:
+    """b_k: the party's own network, up to an embedding of width d."""
+    return me.keep("bottom", lambda: network(me.recipe.model, me.shape, cfg.dim, **me.recipe.model_options))
+
+
+def top_of(me: Party, passives: int, cfg: SplitNN) -> nn.Module:
+    """FC → ReLU → FC over the joined embeddings (spec 6.3)."""
+    width = cfg.dim * (passives + me.has_features) if cfg.cut == "concat" else cfg.dim
+    if not cfg.hidden:
+        return me.keep("top", lambda: nn.Linear(width, len(me.classes)))
+    return me.keep(
+        "top",
+        lambda: nn.Sequential(
+            nn.Linear(width, cfg.hidden), nn.ReLU(), nn.Linear(cfg.hidden, len(me.classes))
+        ),
+    )
+
+
+def join(embeddings: Sequence[Tensor], cfg: SplitNN) -> Tensor:
+    """Let the embeddings meet at the cut: (batch, C·d) side by side, else (batch, d)."""
+    if cfg.cut == "concat":
+        return torch.cat(list(embeddings), dim=1)
+    total = torch.stack(list(embeddings)).sum(0)
+    return total / len(embeddings) if cfg.cut == "mean" else total
+
+
+METHOD = Method(
+    name="splitnn",
+    summary="split learning: bottoms at all parties, one top at the label holder",
+    options=SplitNN,
+    roles={
+        "active": Role(active, active_predict),
+        "passive": Role(passive, passive_predict),
+    },
+    kinds=(EMBEDDING, GRADIENT),
+    reference="Romanini et al., PyVertical, arXiv:2104.00489",
+)

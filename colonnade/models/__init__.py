@@ -1,0 +1,27 @@
+"""Plain networks that can be cut in two: MLP, CNN, LeNet, VGG, ResNet, auto-encoders."""
+
+from colonnade.models.autoencoder import mlp_autoencoder, vgg_autoencoder, vgg_decoder
+from colonnade.models.cnn import cnn, lenet
+from colonnade.models.cuts import cuts, split
+from colonnade.models.mlp import mlp
+from colonnade.models.registry import head, names, network, options
+from colonnade.models.resnet import resnet
+from colonnade.models.vgg import VGG_CUTS, vgg16
+
+__all__ = [
+    "VGG_CUTS",
+    "cnn",
+    "cuts",
+    "head",
+    "lenet",
+    "mlp",
+    "mlp_autoencoder",
+    "names",
+    "network",
+    "options",
+    "resnet",
+    "split",
+    "vgg16",
+    "vgg_autoencoder",
+    "vgg_decoder",
+]

@@ -1,0 +1,99 @@
+"""Mirrored auto-encoders: a decoder for a VGG extractor, and fully connected ones.
+
+Both are `Sequential(encoder, decoder)`, so `split(model, "encoder")` gives the two halves.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import nn
+
+from colonnade.errors import ConfigError
+from colonnade.models.layers import Activation, image, named
+from colonnade.models.mlp import mlp
+
+Output = Literal["linear", "relu", "sigmoid"]
+
+
+def mlp_autoencoder(
+    features: int,
+    code: int,
+    *,
+    layers: int = 3,
+    activation: Activation = "sigmoid",
+    code_activated: bool = False,
+    output_activated: bool = False,
+) -> nn.Sequential:
+    """VFedTrans' auto-encoder (§5.3): (batch, features) → (batch, code) → (batch, features).
+
+    `layers` counts the encoder's; widths go linearly from `features` to `code` and back (§5.10-13).
+    The default code is linear, because its target U has negative entries (§5.10-3); with both
+    `code_activated` and `output_activated` it is the published code's.
+    """
+    if layers < 1:
+        raise ConfigError([f"an auto-encoder has at least one encoder layer, not {layers}."])
+    widths = [round(features + (code - features) * k / layers) for k in range(layers + 1)]
+    inner = widths[1:-1]
+    encoder = mlp((features,), code, hidden=inner, activation=activation, activated=code_activated)
+    decoder = mlp(
+        (code,), features, hidden=inner[::-1], activation=activation, activated=output_activated
+    )
+    return named({"encoder": encoder, "decoder": decoder})
+
+
+def vgg_decoder(
+    extractor: nn.Sequential,
+    shape: tuple[int, ...],
+    *,
+    output: Output = "linear",
+) -> nn.Sequential:
+    """The mirror image of the first layers of a VGG (§1.2): map → (batch, *shape).
+
+    For every max-pool, counted backwards, an upsampling; for every convolution a transposed one
+    with BatchNorm and ReLU. The last layer is linear, because normalised pixels may be negative;
+    `output="relu"` ends in BatchNorm and ReLU as printed, "sigmoid" fits pixels in [0, 1] (§1.8-4).
+    """
+    _, h, w = image("vgg16", shape)
+    mirrored: list[nn.Module] = []
+    for layer in extractor:
+        if isinstance(layer, nn.MaxPool2d):
+            # The size is given, not the factor: a pool makes 3 of 7, doubling would make 6.
+            mirrored.append(nn.Upsample(size=(h, w)))
+            h, w = h // 2, w // 2
+        elif isinstance(layer, nn.Sequential) and isinstance(layer[0], nn.Conv2d):
+            conv = layer[0]
+            # The extractor's first convolution is mirrored by the decoder's last layer.
+            end = output if not mirrored else "relu"
+            mirrored.append(_transposed(conv.out_channels, conv.in_channels, end))
+        else:
+            raise ConfigError(
+                [
+                    "a decoder mirrors convolutions and max-pools only, and this extractor also "
+                    f"contains {type(layer).__name__}. Cut the VGG before its fully connected part."
+                ]
+            )
+    mirrored.reverse()
+    return nn.Sequential(*mirrored)
+
+
+def vgg_autoencoder(
+    extractor: nn.Sequential,
+    shape: tuple[int, ...],
+    *,
+    output: Output = "linear",
+) -> nn.Sequential:
+    """The extractor itself, not a copy, followed by its decoder."""
+    return named({"encoder": extractor, "decoder": vgg_decoder(extractor, shape, output=output)})
+
+
+def _transposed(channels: int, out: int, end: Output) -> nn.Sequential:
+    normed = end == "relu"
+    layers: dict[str, nn.Module] = {
+        "conv": nn.ConvTranspose2d(channels, out, 3, padding=1, bias=not normed)
+    }
+    if normed:
+        layers |= {"norm": nn.BatchNorm2d(out), "relu": nn.ReLU()}
+    elif end == "sigmoid":
+        layers["sigmoid"] = nn.Sigmoid()
+    return named(layers)

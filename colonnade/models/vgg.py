@@ -1,0 +1,86 @@
+"""VGG-16 with batch normalisation (§1.2), to be cut at any of its layers.
+
+A layer is called by the cut that lies behind it: after two convolutions and the first max-pool
+comes the cut "2C+1M".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from colonnade.models.layers import Padding, image, named, scaled
+
+# Configuration D: the channels of each convolution, stage by stage; a max-pool ends a stage.
+STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
+
+# The cuts of paper A's Table 3.
+VGG_CUTS = (
+    "1C",
+    "2C",
+    "2C+1M",
+    "3C+1M",
+    "4C+1M",
+    "4C+2M",
+    "5C+2M",
+    "6C+2M",
+    "7C+2M",
+    "7C+3M",
+)
+
+
+def vgg16(
+    shape: tuple[int, ...],
+    out: int,
+    *,
+    width: float = 1.0,
+    padding: Padding = "zeros",
+    fc: Sequence[int] = (4096, 4096),
+    dropout: float = 0.5,
+    activated: bool = True,
+) -> nn.Sequential:
+    """13 convolutions and `len(fc) + 1` fully connected layers: (batch, c, h, w) → (batch, out).
+
+    With `activated=False` the outputs are class scores. `width` scales the convolutions, not `fc`.
+    A max-pool for which the map is too small is left out: the fifth for 16×16 tiles (§1.8-3).
+    """
+    channels, h, w = image("vgg16", shape)
+    layers: dict[str, nn.Module] = {}
+    convolutions = pools = 0
+    for stage in STAGES:
+        for full_width in stage:
+            convolutions += 1
+            wide = scaled(full_width, width)
+            layers[_cut(convolutions, pools)] = _conv(channels, wide, padding)
+            channels = wide
+        if min(h, w) >= 2:
+            pools += 1
+            layers[_cut(convolutions, pools)] = nn.MaxPool2d(2)
+            h, w = h // 2, w // 2
+    features = channels * h * w
+    for k, wide in enumerate((*fc, out), start=1):
+        full: dict[str, nn.Module] = {"flatten": nn.Flatten()} if k == 1 else {}
+        full["linear"] = nn.Linear(features, wide)
+        if k <= len(fc):
+            full |= {"relu": nn.ReLU(), "dropout": nn.Dropout(dropout)}
+        elif activated:
+            full["relu"] = nn.ReLU()
+        layers[f"fc{k}"] = named(full)
+        features = wide
+    return named(layers)
+
+
+def _cut(convolutions: int, pools: int) -> str:
+    return f"{convolutions}C+{pools}M" if pools else f"{convolutions}C"
+
+
+def _conv(channels: int, out: int, padding: Padding) -> nn.Sequential:
+    return named(
+        {
+            # BatchNorm takes the mean away, so a bias would do nothing.
+            "conv": nn.Conv2d(channels, out, 3, padding=1, padding_mode=padding, bias=False),
+            "norm": nn.BatchNorm2d(out),
+            "relu": nn.ReLU(),
+        }
+    )

@@ -1,0 +1,26 @@
+"""Who owns what: columns, image tiles and rectangles, rows, both; and the way back."""
+
+from colonnade.partition.columns import columns, cut_columns, join_columns, named_columns
+from colonnade.partition.hybrid import hybrid
+from colonnade.partition.images import Rectangle, cut, paste, rectangles, strips, tiles
+from colonnade.partition.plan import Part, Partition
+from colonnade.partition.rows import dirichlet, iid, overlap
+
+__all__ = [
+    "Part",
+    "Partition",
+    "Rectangle",
+    "columns",
+    "cut",
+    "cut_columns",
+    "dirichlet",
+    "hybrid",
+    "iid",
+    "join_columns",
+    "named_columns",
+    "overlap",
+    "paste",
+    "rectangles",
+    "strips",
+    "tiles",
+]

@@ -1,0 +1,420 @@
+"""One party: everything that never leaves it.
+
+A role touches `me`, its peers and its options, nothing else. `me` owns the data, the models and
+optimisers, the random numbers, the log, and the position in the run, so that a checkpoint may
+fall between any two steps and the role resumes without a line of code for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from colonnade import state
+from colonnade.data import Preparation, Split
+from colonnade.errors import ColonnadeError
+from colonnade.wire import codec
+
+Kept = TypeVar("Kept")
+
+CHUNK_BYTES = 16 << 20  # prepared rows held at once: one gather for many batches
+EVALUATION_ROWS = 1000  # a batch without gradients
+
+
+def derive(seed: int, *names: object) -> int:
+    """An independent seed for every purpose: data split, initialisation, batch order, …"""
+    text = "/".join(str(name) for name in (seed, *names))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How one party trains: its network and its optimiser."""
+
+    model: str = "mlp"
+    model_options: Mapping[str, Any] = field(default_factory=dict)
+    optimizer: Literal["sgd", "adam", "adamw", "adagrad"] = "sgd"
+    lr: float | None = None  # None: 0.05 for sgd, 0.01 for adagrad, 0.001 for adam and adamw
+    momentum: float = 0.9  # sgd only
+    nesterov: bool = False  # sgd only
+    weight_decay: float = 0.0
+    schedule: Literal["cosine", "constant"] = "cosine"
+    warmup: float = 0.0  # epochs of linear warm-up
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What all parties of a run agree on."""
+
+    seed: int
+    epochs: int
+    batch_size: int
+    evaluate_every: int = 1
+    checkpoint_epochs: int = 1  # 0: never at an epoch's end
+    checkpoint_steps: int = 0  # 0: never inside an epoch
+
+
+@dataclass(slots=True)
+class Batch:
+    """Some prepared rows on the party's device."""
+
+    x: Tensor  # float32 (batch, …)
+    y: Tensor | None  # int64 (batch,), only where the party holds labels
+    ids: Tensor  # int64 (batch,)
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels, for a role that must have them."""
+        if self.y is None:
+            raise ColonnadeError("this role needs labels, and its party holds none")
+        return self.y
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+class Party:
+    """A name, private rows, models, optimisers, random numbers, a log, and a position."""
+
+    def __init__(
+        self,
+        name: str,
+        role: str,
+        recipe: Recipe,
+        schedule: Schedule,
+        splits: Mapping[str, Split],
+        preparation: Preparation | None,
+        classes: tuple[str, ...],
+        device: torch.device,
+    ) -> None:
+        self.name, self.role, self.recipe, self.schedule = name, role, recipe, schedule
+        self.classes, self.device, self.preparation = classes, device, preparation
+        self.splits = {key: _to(split, device) for key, split in splits.items()}
+        images = preparation is not None and not preparation.columns
+        self._scale = preparation.scale.to(device) if preparation and images else None
+        self._shift = preparation.shift.to(device) if preparation and images else None
+        self.state: dict[str, Any] = {}  # a method's own variables; kept in checkpoints
+        self.phase = "setup"  # setup, train or eval: where the ledger books a message
+        self.clock = 0.0  # virtual seconds, in one process
+        self.hop = 0  # the longest chain of messages this party has waited for
+        self.steps = 0  # training steps taken, over all phases
+        self.history: list[dict[str, Any]] = []
+        self.predictions: dict[str, Tensor] = {}  # of the last evaluation, by split
+        self.on_epoch: Callable[[str, dict[str, Any]], None] | None = None
+        self.on_checkpoint: Callable[[Party], None] | None = None
+        self._kept: dict[str, Any] = {}
+        self._saved: dict[str, Any] = {}
+        self._positions: dict[str, list[int]] = {}  # phase -> [epoch, step]
+        self._at = ""  # the phase that runs now
+        self._random: dict[str, Tensor] = {}  # to be put back when the saved position is reached
+        self._log: dict[str, list[Tensor]] = defaultdict(list)
+        self._progress = 0.0
+        self._began = 0.0
+        self._epochs, self._last_epoch = schedule.epochs, False
+
+    # ---- what it has -------------------------------------------------------------------------
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of one prepared row: (channels, height, width) or (features,)."""
+        split = next(iter(self.splits.values()), None)
+        if split is None:
+            raise ColonnadeError(f"'{self.name}' ({self.role}) holds no rows")
+        return tuple(split.x.shape[1:])
+
+    @property
+    def has_features(self) -> bool:
+        """False for a party that brings labels only."""
+        return any(split.x[:1].numel() for split in self.splits.values())
+
+    @property
+    def labelled(self) -> bool:
+        return any(split.y is not None for split in self.splits.values())
+
+    def keep(self, name: str, make: Callable[[], Kept]) -> Kept:
+        """A module or optimiser that belongs to this party: made once, saved, restored.
+
+        The second call returns what the first one made, so training and prediction share it.
+        """
+        if name not in self._kept:
+            thing = make()
+            if isinstance(thing, nn.Module):
+                # Convolutions are quicker with the channels last; other layers do not mind.
+                thing.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+            if name in self._saved:
+                state.restore(thing, self._saved.pop(name))
+            self._kept[name] = thing
+        kept: Kept = self._kept[name]
+        return kept
+
+    def optimizer(
+        self, *modules: nn.Module, name: str = "optimizer", lr: float | None = None
+    ) -> torch.optim.Optimizer:
+        """The optimiser of this party's recipe over these modules; its rate follows the schedule."""
+        parameters = [p for module in modules for p in module.parameters()]
+        return self.keep(name, lambda: make_optimizer(self.recipe, parameters, lr))
+
+    # ---- the loop ----------------------------------------------------------------------------
+
+    def epochs(self, phase: str = "train", count: int | None = None) -> Iterator[int]:
+        """Count the epochs of a phase from wherever the last checkpoint left it.
+
+        A phase of one epoch is how to do something exactly once, also across a resume.
+        """
+        count = self.schedule.epochs if count is None else count
+        position = self._positions.setdefault(phase, [0, 0])
+        while position[0] < count:
+            self._at, self.phase = phase, "train"
+            self._began = time.perf_counter()
+            if position[1] == 0:
+                self._restore_random()
+            self._progress = position[0] / count
+            self._last_epoch = position[0] + 1 == count
+            self._epochs = count
+            yield position[0]
+            position[:] = position[0] + 1, 0
+            self._end_epoch(phase, position[0])
+            every = self.schedule.checkpoint_epochs
+            if every and (position[0] % every == 0 or position[0] == count):
+                self._checkpoint()
+        self._at, self.phase = "", "setup"
+
+    def batches(self, *, shared: bool = True) -> Iterator[Batch]:
+        """This epoch's training batches, in an order that all parties derive from one seed.
+
+        shared=False gives this party an order of its own, for methods without aligned rows.
+        """
+        split = self.splits["train"]
+        position = self._positions[self._at]
+        size = self.schedule.batch_size
+        owner = () if shared else (self.name,)
+        generator = torch.Generator().manual_seed(
+            derive(self.schedule.seed, "order", self._at, position[0], *owner)
+        )
+        order = torch.randperm(len(split), generator=generator).to(self.device)
+        total = -(-len(split) // size)
+        if position[1]:
+            self._restore_random()
+        for batch in self._prepared(split, order, size, position[1]):
+            self._progress = (position[0] + position[1] / total) / self._epochs
+            self._set_rates(position[0] + position[1] / total)
+            yield batch
+            position[1] += 1
+            self.steps += 1
+            every = self.schedule.checkpoint_steps
+            if every and self.steps % every == 0:
+                self._checkpoint()
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """Models in evaluation mode, no gradients; messages are booked as evaluation."""
+        modules = [m for m in self._kept.values() if isinstance(m, nn.Module) and m.training]
+        before = self.phase
+        self.phase = "eval"
+        for module in modules:
+            module.eval()
+        try:
+            with torch.no_grad():
+                yield
+        finally:
+            self.phase = before
+            for module in modules:
+                module.train()
+
+    def rows(self, split: str = "test", size: int = EVALUATION_ROWS) -> Iterator[Batch]:
+        """All rows of a split, in their own order."""
+        yield from self._prepared(self.splits[split], None, size, 0)
+
+    @property
+    def evaluates_now(self) -> bool:
+        """Whether this epoch ends with an evaluation; every party gives the same answer."""
+        epoch = self._positions[self._at][0] + 1
+        return self._last_epoch or epoch % self.schedule.evaluate_every == 0
+
+    def elapse(self, seconds: float) -> None:
+        """Let virtual time pass: in one process, how slow this party is compared with others."""
+        self.clock += seconds
+
+    # ---- what it reports ---------------------------------------------------------------------
+
+    def log(self, **values: Tensor | float) -> None:
+        """Keep numbers for the epoch's mean; device tensors are read only at the epoch's end."""
+        for name, value in values.items():
+            tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.double)
+            self._log[name].append(tensor.detach())
+
+    def score(self, split: str, logits: Tensor) -> None:
+        """Compare the predictions for a split with this party's labels, and log the accuracy."""
+        labels = self.splits[split].y
+        if labels is None:
+            raise ColonnadeError(f"'{self.name}' cannot score '{split}': it holds no labels")
+        predicted = logits.argmax(1)  # (rows,)
+        self.predictions[split] = predicted
+        self.log(**{f"{split}_accuracy": (predicted == labels).double().mean()})
+
+    @property
+    def progress(self) -> tuple[str, float]:
+        """The running phase and how much of it is done, for the progress display."""
+        return self._at, self._progress
+
+    # ---- checkpoints -------------------------------------------------------------------------
+
+    def modules(self) -> dict[str, nn.Module]:
+        return {name: kept for name, kept in self._kept.items() if isinstance(kept, nn.Module)}
+
+    def weights(self) -> dict[str, dict[str, Tensor]]:
+        """The state of every module, by name: parameters and buffers."""
+        return {name: dict(module.state_dict()) for name, module in self.modules().items()}
+
+    def weights_sha256(self) -> str:
+        return hashlib.sha256(codec.encode(self.weights())).hexdigest()
+
+    def snapshot(self) -> dict[str, Any]:
+        """All that a checkpoint needs; `resume` on a new Party takes it back."""
+        return {
+            "kept": {name: kept.state_dict() for name, kept in self._kept.items()} | self._saved,
+            "state": self.state,
+            "positions": self._positions,
+            "random": random_state(self.device),
+            "log": {name: torch.stack(values).cpu() for name, values in self._log.items()},
+            "history": self.history,
+            "predictions": self.predictions,
+            "hop": self.hop,
+            "clock": self.clock,
+            "steps": self.steps,
+        }
+
+    def resume(self, snapshot: dict[str, Any]) -> None:
+        """Go on from a snapshot: call before the role starts."""
+        self._saved = snapshot["kept"]
+        self.state = snapshot["state"]
+        self._positions = snapshot["positions"]
+        self._random = snapshot["random"]
+        self._log = defaultdict(list, {k: list(v) for k, v in snapshot["log"].items()})
+        self.history = snapshot["history"]
+        self.predictions = {k: v.to(self.device) for k, v in snapshot["predictions"].items()}
+        self.hop, self.clock, self.steps = (snapshot[k] for k in ("hop", "clock", "steps"))
+
+    def load_weights(self, weights: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Trained modules for prediction: `keep` finds them under their names."""
+        self._saved = dict(weights)
+
+    @property
+    def position(self) -> tuple[str, int, int]:
+        """(phase, epoch, step) of the next step to take."""
+        epoch, step = self._positions.get(self._at, (0, 0))
+        return self._at, epoch, step
+
+    # ---- inner workings ----------------------------------------------------------------------
+
+    def _prepared(
+        self, split: Split, order: Tensor | None, size: int, start: int
+    ) -> Iterator[Batch]:
+        """Batches from number `start` on; rows are gathered and converted many batches at once."""
+        row_bytes = 4 * max(1, split.x[:1].numel())
+        chunk = size * max(1, CHUNK_BYTES // (row_bytes * size))
+        # Chunks lie at the same places after a resume: equal memory alignment, equal bits.
+        for low in range(start * size // chunk * chunk, len(split), chunk):
+            span = slice(low, low + chunk)
+            some = (
+                Split(split.x[span], None if split.y is None else split.y[span], split.ids[span])
+                if order is None
+                else split.rows(order[span])
+            )
+            x = some.x
+            if x.dim() == 4:  # images are stored as published, tables as prepared
+                assert self._scale is not None and self._shift is not None
+                x = x.float().mul_(self._scale).add_(self._shift)
+                x = x.contiguous(memory_format=torch.channels_last)
+            xs, ids = x.split(size), some.ids.split(size)
+            ys = [None] * len(xs) if some.y is None else some.y.split(size)
+            for number, (x, y, i) in enumerate(zip(xs, ys, ids, strict=True)):
+                if low // size + number >= start:
+                    yield Batch(x, y, i)
+
+    def _set_rates(self, epochs_done: float) -> None:
+        """The learning rate is a function of the position alone, so a resume needs no scheduler."""
+        factor = rate_factor(self.recipe, epochs_done, self._epochs)
+        for kept in self._kept.values():
+            if isinstance(kept, torch.optim.Optimizer):
+                for group in kept.param_groups:
+                    group["lr"] = group["initial_lr"] * factor
+
+    def _end_epoch(self, phase: str, epoch: int) -> None:
+        seconds = time.perf_counter() - self._began
+        row: dict[str, Any] = {"phase": phase, "epoch": epoch, "seconds": seconds}
+        row |= {name: float(torch.stack(v).double().mean()) for name, v in self._log.items()}
+        self._log.clear()
+        self.history.append(row)
+        if self.on_epoch is not None:
+            self.on_epoch(self.name, row)
+
+    def _checkpoint(self) -> None:
+        if self.on_checkpoint is not None:
+            self.on_checkpoint(self)
+
+    def _restore_random(self) -> None:
+        if self._random:
+            set_random_state(self._random, self.device)
+            self._random = {}
+
+
+def make_optimizer(
+    recipe: Recipe, parameters: list[nn.Parameter], lr: float | None = None
+) -> torch.optim.Optimizer:
+    """The recipe's optimiser; the fused kernels do the same arithmetic in one pass."""
+    rate = lr or recipe.lr or {"sgd": 0.05, "adagrad": 0.01}.get(recipe.optimizer, 0.001)
+    common: dict[str, Any] = {"lr": rate, "weight_decay": recipe.weight_decay, "fused": True}
+    made: torch.optim.Optimizer
+    if recipe.optimizer == "sgd":
+        made = torch.optim.SGD(
+            parameters, momentum=recipe.momentum, nesterov=recipe.nesterov, **common
+        )
+    elif recipe.optimizer == "adagrad":
+        common["fused"] = parameters[0].device.type == "cpu"  # no fused kernel elsewhere
+        made = torch.optim.Adagrad(parameters, **common)
+    else:
+        made = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[recipe.optimizer](
+            parameters, **common
+        )
+    for group in made.param_groups:
+        group["initial_lr"] = rate
+    return made
+
+
+def rate_factor(recipe: Recipe, epochs_done: float, epochs: int) -> float:
+    """What the base learning rate is multiplied by at this point of a phase."""
+    if recipe.warmup and epochs_done < recipe.warmup:
+        return (epochs_done + 1e-3) / recipe.warmup
+    if recipe.schedule == "constant":
+        return 1.0
+    done = (epochs_done - recipe.warmup) / max(epochs - recipe.warmup, 1e-9)
+    return 0.5 * (1.0 + math.cos(math.pi * min(done, 1.0)))
+
+
+def random_state(device: torch.device) -> dict[str, Tensor]:
+    """The state of the generators that initialisation and dropout draw from."""
+    states = {"cpu": torch.default_generator.get_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def set_random_state(states: Mapping[str, Tensor], device: torch.device) -> None:
+    torch.default_generator.set_state(states["cpu"])
+    if device.type == "cuda":
+        torch.cuda.set_rng_state(states["cuda"], device)
+
+
+def _to(split: Split, device: torch.device) -> Split:
+    y = None if split.y is None else split.y.to(device)
+    return Split(split.x.to(device), y, split.ids.to(device))

@@ -1,0 +1,193 @@
+"""A trained run, ready to predict: every party that took part in training takes part again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from colonnade import assemble, data, state
+from colonnade import config as configuration
+from colonnade.config import Config
+from colonnade.data import Column, Preparation, Split
+from colonnade.errors import DataError, RunError
+from colonnade.method import bind
+from colonnade.party import Party, Schedule
+from colonnade.run import read_json
+from colonnade.runtime import local
+from colonnade.wire import Ledger, Wire
+
+SPLIT = "predict"
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one party predicts: a class and the probability of every class, per row."""
+
+    party: str
+    classes: tuple[str, ...]
+    ids: Tensor  # int64 (rows,)
+    probabilities: Tensor  # float32 (rows, classes)
+
+    @property
+    def codes(self) -> Tensor:
+        """The most probable class of every row, as its number."""
+        return self.probabilities.argmax(1)
+
+    @property
+    def labels(self) -> list[str]:
+        """The most probable class of every row, by name."""
+        return [self.classes[code] for code in self.codes.tolist()]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run folder."""
+
+    path: Path
+    result: dict[str, Any]
+    config: Config
+
+    def predict(self, parties: Mapping[str, Any] | None = None) -> dict[str, Prediction]:
+        """Every predicting party's prediction, by name; the label holder's comes first.
+
+        parties  {"bank": x, "shop": x} new rows, the same and in the same order at every party;
+                 without it, the test rows of the run's data set
+        """
+        if parties is None:
+            splits = self._test_rows()
+        else:
+            splits = self._given_rows(parties)
+        members = {name: self._party(name, splits.get(name)) for name in self.result["parties"]}
+        method = self.config.found.method
+
+        def start(party: Party, wire: Wire) -> Any:
+            program = method.roles[party.role].predict
+            cast = self.result["roles"]
+            return bind(program, party, cast, wire, self.config.options, split=SPLIT)
+
+        book = Ledger(_touched(self.path / "ledger-predict.jsonl"))
+        mail = local.Mailboxes({kind.name: kind for kind in method.kinds}, book)
+        try:
+            answers = local.run(members, start, mail)
+        finally:
+            book.close()
+        return {
+            name: Prediction(
+                name, members[name].classes, members[name].splits[SPLIT].ids.cpu(),
+                logits.float().softmax(1).cpu(),
+            )
+            for name, logits in answers.items()
+            if isinstance(logits, Tensor)
+        }
+
+    def labels(self) -> Tensor:
+        """The true classes of the test rows, which only the label holder knows."""
+        federation = assemble.from_catalogue(self.config)
+        y = federation.parties[federation.holder].splits["test"].y
+        assert y is not None
+        return y.cpu()
+
+    def _test_rows(self) -> dict[str, tuple[Tensor | None, Tensor]]:
+        if self.result["data"]["name"] == assemble.IN_MEMORY:
+            raise DataError(
+                f"{self.path} was trained on in-memory data, which is not kept: give the rows, "
+                'predict({"bank": x, …})'
+            )
+        federation = assemble.from_catalogue(self.config)
+        # Already prepared with the same statistics that were saved with the weights.
+        return {
+            name: (party.splits["test"].x, party.splits["test"].ids)
+            for name, party in federation.parties.items()
+            if party.splits
+        }
+
+    def _given_rows(self, parties: Mapping[str, Any]) -> dict[str, tuple[Tensor | None, Tensor]]:
+        strangers = [name for name in parties if name not in self.result["parties"]]
+        if strangers:
+            raise DataError(
+                f"{', '.join(strangers)}: no party of this run; it has "
+                f"{', '.join(self.result['parties'])}"
+            )
+        rows: dict[str, tuple[Tensor | None, Tensor]] = {}
+        for name, x in parties.items():
+            preparation, shape = self._preparation(name)
+            if preparation is None or not shape:
+                raise DataError(f"'{name}' took part without features; give none for it")
+            with assemble.of(name):
+                given, _ = data.from_arrays(x, preparation.columns)
+                prepared = preparation.apply(assemble.as_image(given))
+            if list(prepared.shape[1:]) != shape:
+                raise DataError(
+                    f"'{name}' was trained on rows of shape {tuple(shape)}, given "
+                    f"{tuple(prepared.shape[1:])}"
+                )
+            rows[name] = prepared, torch.arange(len(prepared))
+        if len({len(ids) for _, ids in rows.values()}) > 1:
+            counts = ", ".join(f"'{name}' {len(ids)}" for name, (_, ids) in rows.items())
+            raise DataError(f"the parties give different numbers of rows: {counts}")
+        missing = [
+            name
+            for name in self.result["parties"]
+            if name not in rows and self._preparation(name)[1]
+        ]
+        if missing and self.config.found.method.aligned:
+            raise DataError(f"rows of {', '.join(missing)} are missing: all parties take part")
+        count = len(next(iter(rows.values()))[1]) if rows else 0
+        for name in self.result["parties"]:
+            if name not in rows and not self._preparation(name)[1]:
+                rows[name] = torch.empty(count, 0), torch.arange(count)
+        return rows
+
+    def _party(self, name: str, rows: tuple[Tensor | None, Tensor] | None) -> Party:
+        run = self.config.run
+        saved = state.load(self.path / "weights" / name)
+        preparation, _ = self._preparation(name)
+        splits = {}
+        if rows is not None:
+            x, ids = rows
+            assert x is not None
+            splits[SPLIT] = Split(x, None, ids)
+        party = Party(
+            name,
+            self.result["roles"][name],
+            self.config.parties.get(name, self.config.recipe),
+            Schedule(run.seed, run.epochs, run.batch_size),
+            splits,
+            preparation,
+            tuple(self.result["data"]["classes"]),
+            torch.device(run.device if torch.cuda.is_available() else "cpu"),
+        )
+        party.load_weights(saved["weights"])
+        return party
+
+    def _preparation(self, name: str) -> tuple[Preparation | None, list[int]]:
+        saved = state.load(self.path / "weights" / name)
+        columns = tuple(Column(n, tuple(categories)) for n, categories in saved["columns"])
+        if saved["preparation"] is None:
+            return None, saved["shape"]
+        return Preparation.from_tensors(saved["preparation"], columns), saved["shape"]
+
+
+def load(path: str | Path) -> Trained:
+    """A finished run, by its folder."""
+    folder = Path(path)
+    result = read_json(folder / "result.json")
+    if not (folder / "weights").exists():
+        raise RunError(
+            f"{folder} is {result.get('status', 'unfinished')}: it has no trained models. Finish "
+            f"it with: colonnade run {folder / 'config.toml'} --resume {folder}"
+        )
+    return Trained(folder, result, configuration.load(folder / "config.toml"))
+
+
+def _touched(path: Path) -> Path:
+    path.touch()
+    return path

@@ -1,0 +1,98 @@
+"""One run in one line: the numbers that tables, JSON and report share, before any rounding."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean, median
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Overview:
+    """What one run achieved and what it cost."""
+
+    name: str
+    method: str
+    status: str  # finished | stopped | failed
+    seed: int
+    parties: int
+    epochs: int
+    accuracy: float | None  # on the test rows, a fraction
+    difference_points: float | None  # of accuracy, against the first run; None for the first
+    seconds_per_epoch: float | None  # the median, which a slow first epoch does not move
+    seconds_total: float
+    bytes: int  # all phases
+    messages: int  # training only
+    rounds: int  # training only
+
+
+def overviews(results: Sequence[Mapping[str, Any]]) -> list[Overview]:
+    """One line per run, in the order given; differences are against the first."""
+    first = accuracy(results[0]) if results else None
+    return [_overview(r, first if i else None) for i, r in enumerate(results)]
+
+
+def accuracy(result: Mapping[str, Any], split: str = "test") -> float | None:
+    """The run's accuracy on a split; None where it was not measured."""
+    return number(result["metrics"].get(split, {}).get("accuracy"))
+
+
+def per_party_accuracy(result: Mapping[str, Any], split: str = "test") -> dict[str, float]:
+    """The accuracy of every party that predicts, in the run's order of parties."""
+    found = result["metrics"].get(split, {}).get("per_party", {})
+    known = [*result["parties"], *(p for p in found if p not in result["parties"])]
+    return {p: v for p in known if (v := number(found.get(p))) is not None}
+
+
+def epochs(result: Mapping[str, Any]) -> int:
+    """How many training epochs the run completed."""
+    return len(result["timing"]["seconds_per_epoch"]) or len(result["history"])
+
+
+def curve(
+    result: Mapping[str, Any], metric: str, party: str | None = None
+) -> tuple[list[int], list[float]]:
+    """(epochs, values) of one party, or of the mean over the parties that measured it."""
+    x, y = [], []
+    history = result["history"]
+    numbers = [entry["epoch"] for entry in history]
+    # several phases may each count from 1; then the position in the history is the only order
+    rising = all(a < b for a, b in pairwise(numbers))
+    for position, entry in enumerate(history, start=1):
+        parties = [party] if party is not None else list(entry["parties"])
+        values = [number(entry["parties"].get(p, {}).get(metric)) for p in parties]
+        measured = [v for v in values if v is not None]
+        if measured:
+            x.append(entry["epoch"] if rising else position)
+            y.append(fmean(measured))
+    return x, y
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or None."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+def _overview(result: Mapping[str, Any], first: float | None) -> Overview:
+    wire, timing, mine = result["wire"], result["timing"], accuracy(result)
+    seconds = timing["seconds_per_epoch"]
+    return Overview(
+        name=result["name"],
+        method=result["method"],
+        status=result["status"],
+        seed=result["seed"],
+        parties=len(result["parties"]),
+        epochs=epochs(result),
+        accuracy=mine,
+        difference_points=None if mine is None or first is None else 100 * (mine - first),
+        seconds_per_epoch=median(seconds) if seconds else None,
+        seconds_total=timing["seconds_total"],
+        bytes=wire["bytes"],
+        messages=wire["by_phase"].get("train", {}).get("messages", 0),
+        rounds=wire["rounds"],
+    )

@@ -1,0 +1,124 @@
+"""A run in plain words."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from colonnade.report import units
+from colonnade.report.overview import accuracy, epochs, per_party_accuracy
+
+# How a method is written, and what its parties "trained". Others are named as in their file.
+METHODS = {
+    "adptvfedconv": ("AdptVFedConv", ""),
+    "centralised": ("Centralised", "one network on the pooled data"),
+    "easter": ("EASTER", ""),
+    "fedemb": ("FedEmb", ""),
+    "jovefl": ("JoVe-FL", ""),
+    "local": ("Local", "one network each"),
+    "splitnn": ("SplitNN", "a split network"),
+    "vfedtrans": ("VFedTrans", ""),
+}
+DATA = {
+    "cifar10": "CIFAR-10",
+    "cifar100": "CIFAR-100",
+    "cinic10": "CINIC-10",
+    "fashionmnist": "Fashion-MNIST",
+    "mnist": "MNIST",
+}
+LABEL_HOLDERS = {"active", "task"}
+WITHOUT_DATA = {"server", "keygen"}
+NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
+FRACTIONS = ["", "", "half", "third", "quarter", "fifth", "sixth", "seventh", "eighth", "ninth"]
+
+
+def method_name(method: str) -> str:
+    """`easter` as its authors write it."""
+    return METHODS.get(_key(method), (method, ""))[0]
+
+
+def data_name(data: str) -> str:
+    """`mnist` as its authors write it."""
+    return DATA.get(_key(data), data)
+
+
+def sentences(result: Mapping[str, Any]) -> str:
+    """What was run and what came of it, in two or three sentences."""
+    return f"{_who_did_what(result)}. {_outcome(result)}"
+
+
+def names(items: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`one party`, `four parties`, `20 parties`."""
+    if number != 1:
+        noun = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
+    return f"{NUMBERS[number] if number < len(NUMBERS) else units.count(number)} {noun}"
+
+
+def _who_did_what(result: Mapping[str, Any]) -> str:
+    method, done = result["method"], epochs(result)
+    what = METHODS.get(_key(method), ("", ""))[1] or f"with {method_name(method)}"
+    who = counted(len(result["parties"]), "party").capitalize()
+    span = f"{units.count(done)} epoch{'' if done == 1 else 's'}"
+    if result["status"] != "finished":
+        did = f"set out to train {what}"
+    else:
+        did = f"trained {what} for {span}" if done else f"ran {method_name(method)}"
+    labels = _labels(result)
+    story = f"{who}, {_holding(result)}, {did}" + (f"; {labels}" if labels else "")
+    if result["status"] != "finished":
+        when = f"after {span}" if done else "before the first epoch was over"
+        story += f". The run {result['status']} {when}"
+    return story
+
+
+def _holding(result: Mapping[str, Any]) -> str:
+    parties, data = len(result["parties"]), data_name(result["data"]["name"])
+    partition = result["data"]["partition"]
+    if parties == 1:
+        return f"holding all of {data}"
+    kind = partition.split(" ", 1)[0].rstrip(":,")
+    parts = math.prod(int(n) for n in re.findall(r"\d+", partition))
+    everybody = not WITHOUT_DATA & set(result["roles"].values())
+    if everybody and kind in {"tiles", "strips"} and parts == parties:
+        part = FRACTIONS[parts] if parts < len(FRACTIONS) else f"{parts}th part"
+        return f"each holding one {part} of every {data} image"
+    if everybody and kind in {"columns", "rows"}:
+        return f"each holding {kind} of {data} of its own"
+    return f"sharing {data} ({partition})" if partition else f"sharing {data}"
+
+
+def _labels(result: Mapping[str, Any]) -> str:
+    roles = result["roles"]
+    holders = [p for p in result["parties"] if roles.get(p) in LABEL_HOLDERS]
+    if not holders or len(result["parties"]) == 1:
+        return ""
+    if len(holders) == len(result["parties"]):
+        return "every party knows the labels"
+    return f"only {names(holders)} {'knows' if len(holders) == 1 else 'know'} the labels"
+
+
+def _outcome(result: Mapping[str, Any]) -> str:
+    total, sent = accuracy(result), result["wire"]["bytes"]
+    crossed = f"{units.size(sent)} crossed the wire" if sent else "nothing crossed the wire"
+    if total is None:
+        return f"No test accuracy was measured; {crossed}."
+    each = list(per_party_accuracy(result).values())
+    if len(each) > 1 and min(each) != max(each):
+        low, high = 100 * min(each), 100 * max(each)
+        shown = f"Mean test accuracy {units.percent(total, 1)} ({low:.1f} to {high:.1f} %)"
+    else:
+        shown = f"Test accuracy {units.percent(total, 1)}"
+    return f"{shown}, {crossed}."
+
+
+def _key(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())

@@ -1,0 +1,45 @@
+"""The shape of `result.json`, and a check that needs no library.
+
+The schema itself is `result.schema.json` beside this file (JSON Schema, draft 2020-12). The tests
+hold every method's result against all of it; reading a run only asks what `check` asks.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping
+from importlib import resources
+from typing import Any
+
+from colonnade.errors import RunError
+
+VERSION = 1
+
+
+def load_schema() -> dict[str, Any]:
+    """The JSON Schema of `result.json`."""
+    text = resources.files(__package__).joinpath("result.schema.json").read_text(encoding="utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+def check(result: Mapping[str, Any]) -> None:
+    """Raise RunError unless `result` has this version and exactly the schema's top-level keys."""
+    name = result.get("name", "unnamed")
+    if result.get("schema") != VERSION:
+        raise RunError(
+            f"run '{name}': its result has schema {result.get('schema')!r}, this Colonnade reads "
+            f"{VERSION}. Run it again, or use the version of Colonnade that wrote it"
+        )
+    schema = load_schema()
+    problems = [f"'{key}' is missing" for key in schema["required"] if key not in result]
+    for key in result:
+        if key not in schema["properties"]:
+            near = difflib.get_close_matches(key, schema["properties"], n=1)
+            problems.append(f"unknown key '{key}'" + (f", meant '{near[0]}'?" if near else ""))
+    if problems:
+        raise RunError(
+            f"run '{name}': its result does not fit the schema: {'; '.join(problems)}. "
+            "The file was changed or cut short; run it again"
+        )

@@ -1,0 +1,344 @@
+"""One run, from a configuration to a result: the whole flow, top to bottom."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import colonnade
+from colonnade import assemble, state
+from colonnade import config as configuration
+from colonnade.assemble import Federation
+from colonnade.config import Config
+from colonnade.errors import RunError
+from colonnade.method import bind
+from colonnade.party import Party
+from colonnade.runtime import local
+from colonnade.runtime.checkpoint import Checkpoints
+from colonnade.wire import Ledger, Wire, ledger
+from colonnade.wire.record import Recorder
+
+SCHEMA = 1
+Source = str | Path | Mapping[str, Any] | Config
+
+
+class Observer:
+    """What a progress display may override; the default shows nothing."""
+
+    def began(self, config: Config, federation: Federation, ledger: Ledger) -> None: ...
+
+    def epoch(self, party: str, row: Mapping[str, Any]) -> None: ...
+
+    def ended(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run leaves: result.json as `content`, and the folder it lies in."""
+
+    content: dict[str, Any]
+    path: Path
+
+    @property
+    def accuracy(self) -> float | None:
+        """Test accuracy, a fraction."""
+        value: float | None = self.content["metrics"].get("test", {}).get("accuracy")
+        return value
+
+    @property
+    def metrics(self) -> dict[str, Any]:
+        return dict(self.content["metrics"])
+
+    @property
+    def history(self) -> list[dict[str, Any]]:
+        return list(self.content["history"])
+
+    @property
+    def wire(self) -> dict[str, Any]:
+        return dict(self.content["wire"])
+
+    @property
+    def weights_sha256(self) -> dict[str, str]:
+        return dict(self.content["weights_sha256"])
+
+
+def run(
+    config: Source,
+    *,
+    parties: Mapping[str, Any] | None = None,
+    test: Mapping[str, Any] | None = None,
+    overrides: Sequence[str] = (),
+    out: str | Path | None = None,
+    resume: str | Path | None = None,
+    overwrite: bool = False,
+    observer: Observer | None = None,
+    lose: Mapping[str, int] | None = None,
+) -> Result:
+    """Train one configuration and return its result.
+
+    parties    in-memory data, {"bank": (x, y), "shop": x}; without it, [data] of the config
+    test       test rows in the same form; without it, a seeded share of the rows
+    overrides  "key=value" texts, as on the command line
+    out        the folder that will hold the run; default runs/<name>
+    resume     a run folder that was stopped: go on from its last common checkpoint
+    overwrite  replace an older run in that folder; otherwise it is moved aside, to <name>.1
+    lose       {"shop": 12}: rehearse the loss of a party after 12 training steps
+    """
+    began = time.perf_counter()
+    observer = observer or Observer()
+    # 1. Read and check everything before anything is written.
+    settings = configuration.load(config, overrides)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(settings.run.threads)
+    try:
+        if parties is None:
+            federation = assemble.from_catalogue(settings)
+        else:
+            federation = assemble.from_memory(settings, parties, test)
+        # 2. The folder: new, or one to go on with.
+        folder = Path(resume or out or Path("runs") / settings.run.name)
+        attempt = (
+            _reopen(folder, settings) if resume else _create(folder, settings, overwrite)
+        )
+        book = Ledger(folder / "ledger.jsonl", attempt)
+        recorder = Recorder(folder / "record", settings.run.record) if settings.run.record else None
+        checkpoints = Checkpoints(folder / "checkpoints", list(federation.parties), book.flush)
+        if resume:
+            for name, snapshot in (checkpoints.latest() or {}).items():
+                federation.parties[name].resume(snapshot)
+        for party in federation.parties.values():
+            party.on_epoch, party.on_checkpoint = observer.epoch, checkpoints.save
+        # 3. Run the roles.
+        status = "failed"
+        setup = time.perf_counter() - began
+        observer.began(settings, federation, book)
+        try:
+            _train(settings, federation, book, recorder, checkpoints, lose)
+            status = "finished"
+        except KeyboardInterrupt:
+            status = "stopped"
+            raise
+        finally:
+            # 4. Whatever happened: the ledger, the result so far.
+            observer.ended()
+            if recorder is not None:
+                recorder.flush()
+            book.close()
+            seconds = time.perf_counter() - began
+            content = _result(settings, federation, folder, status, setup, seconds)
+            state.write_text(json.dumps(content, indent=1), folder / "result.json")
+        # 5. The trained models; checkpoints have done their work.
+        for party in federation.parties.values():
+            _save_weights(party, folder / "weights")
+        checkpoints.clear()
+    finally:
+        torch.set_num_threads(threads)
+    return Result(content, folder)
+
+
+def _train(
+    settings: Config,
+    federation: Federation,
+    book: Ledger,
+    recorder: Recorder | None,
+    checkpoints: Checkpoints,
+    lose: Mapping[str, int] | None,
+) -> None:
+    method = settings.found.method
+    mail = local.Mailboxes(
+        {kind.name: kind for kind in method.kinds}, book, settings.run.strict, recorder
+    )
+
+    def start(party: Party, wire: Wire) -> Any:
+        program = method.roles[party.role].train
+        return bind(program, party, federation.cast, wire, settings.options)
+
+    local.run(federation.parties, start, mail, lose, finished=checkpoints.finish)
+
+
+def _create(folder: Path, settings: Config, overwrite: bool) -> int:
+    """A new folder; an older run of the same name is kept beside it unless it may go."""
+    try:
+        if folder.exists():
+            if not (folder / "config.toml").exists() and any(folder.iterdir()):
+                raise RunError(
+                    f"{folder} exists and is not a run: choose another --out, so that nothing is lost"
+                )
+            _move_aside(folder, overwrite)
+        folder.mkdir(parents=True)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be made: {error.strerror}; choose another --out") from None
+    state.write_text(configuration.dumps(settings), folder / "config.toml")
+    if settings.run.method.endswith(".py"):  # so that the folder can be read without the original
+        shutil.copyfile(settings.found.path, folder / settings.found.path.name)
+    state.write_text(_manifest(settings, 1), folder / "run.json")
+    (folder / "ledger.jsonl").touch()
+    return 1
+
+
+def _move_aside(folder: Path, overwrite: bool) -> None:
+    if overwrite:
+        shutil.rmtree(folder)
+        return
+    number = 1
+    while (older := folder.with_name(f"{folder.name}.{number}")).exists():
+        number += 1
+    folder.rename(older)
+
+
+def _reopen(folder: Path, settings: Config) -> int:
+    """A stopped run of the very same configuration; returns the number of this attempt."""
+    manifest = read_json(folder / "run.json")
+    if (folder / "weights").exists():
+        raise RunError(f"{folder} is finished: there is nothing to resume")
+    if manifest.get("config_sha256") != settings.sha256():
+        raise RunError(
+            f"{folder} was made by another configuration or method file; resume it with the same "
+            "one, or start a new run"
+        )
+    attempt = int(manifest["attempt"]) + 1
+    state.write_text(_manifest(settings, attempt), folder / "run.json")
+    return attempt
+
+
+def _manifest(settings: Config, attempt: int) -> str:
+    return json.dumps({"config_sha256": settings.sha256(), "attempt": attempt})
+
+
+def _result(
+    settings: Config, federation: Federation, folder: Path, status: str, setup: float, seconds: float
+) -> dict[str, Any]:
+    method = settings.found.method
+    kinds = {kind.name: kind for kind in method.kinds}
+    history = _history(federation.parties)
+    return {
+        "schema": SCHEMA,
+        "name": folder.name,
+        "method": method.name,
+        "seed": settings.run.seed,
+        "runtime": "local",
+        "status": status,
+        "config": settings.resolved(),
+        "config_sha256": settings.sha256(),
+        "data": federation.data,
+        "parties": list(federation.parties),
+        "roles": federation.cast,
+        "metrics": _metrics(federation),
+        "history": history,
+        "wire": ledger.summarise(ledger.read(folder / "ledger.jsonl"), kinds),
+        "timing": {
+            "seconds_total": seconds,
+            "seconds_per_epoch": [row["seconds"] for row in history],
+            "setup": setup,
+        },
+        "weights_sha256": {
+            name: party.weights_sha256() for name, party in federation.parties.items()
+        },
+        "environment": _environment(settings),
+    }
+
+
+def _history(parties: Mapping[str, Party]) -> list[dict[str, Any]]:
+    """One row per phase and epoch, with the numbers of every party that logged any."""
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    for name, party in parties.items():
+        for entry in party.history:
+            key = (entry["phase"], entry["epoch"])
+            row = rows.setdefault(
+                key, {"epoch": key[1], "phase": key[0], "seconds": 0.0, "parties": {}}
+            )
+            numbers = {k: v for k, v in entry.items() if k not in ("phase", "epoch", "seconds")}
+            row["seconds"] = max(row["seconds"], entry["seconds"])
+            if numbers:
+                row["parties"][name] = numbers
+    return list(rows.values())
+
+
+def _metrics(federation: Federation) -> dict[str, Any]:
+    """The last evaluation of every split that was scored."""
+    metrics: dict[str, Any] = {}
+    for name, party in federation.parties.items():
+        for split, predicted in party.predictions.items():
+            labels = party.splits[split].y
+            assert labels is not None
+            entry = metrics.setdefault(split, {"accuracy": None, "per_party": {}})
+            entry["per_party"][name] = float((predicted == labels).double().mean())
+            if "confusion" not in entry or name == federation.holder:
+                entry["confusion"] = _confusion(labels, predicted, len(party.classes))
+                entry["confusion_party"] = name
+    for entry in metrics.values():
+        scores = list(entry["per_party"].values())
+        entry["accuracy"] = sum(scores) / len(scores)
+    return metrics
+
+
+def _confusion(labels: Tensor, predicted: Tensor, classes: int) -> list[list[int]]:
+    cells = torch.bincount(labels * classes + predicted, minlength=classes * classes)
+    table: list[list[int]] = cells.reshape(classes, classes).tolist()
+    return table
+
+
+def _environment(settings: Config) -> dict[str, Any]:
+    device = settings.run.device
+    return {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
+        "threads": settings.run.threads,
+        "platform": f"{platform.system()} {platform.machine()}",
+        "colonnade": colonnade.__version__,
+        "commit": _commit(),
+    }
+
+
+def _commit() -> str:
+    """The commit of the source tree, with a + where it was changed; empty outside of one."""
+    git = shutil.which("git")
+    source = Path(__file__).resolve().parents[1]
+    if git is None or not (source / ".git").exists():
+        return ""
+    show = subprocess.run(
+        [git, "-C", os.fspath(source), "describe", "--always", "--dirty=+", "--exclude=*"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return show.stdout.strip()
+
+
+def _save_weights(party: Party, folder: Path) -> None:
+    folder.mkdir(exist_ok=True)
+    preparation = party.preparation
+    state.save(
+        {
+            "weights": party.weights(),
+            "shape": list(party.shape) if party.has_features else [],
+            "preparation": None if preparation is None else preparation.tensors(),
+            "columns": [] if preparation is None else [
+                [column.name, list(column.categories)] for column in preparation.columns
+            ],
+        },
+        folder / party.name,
+    )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON file of a run folder."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunError(f"{path.parent} is not a run: {path.name}: {error.strerror}") from None
+    except ValueError as error:
+        raise RunError(f"{path} is damaged: {error}") from None
+    return content

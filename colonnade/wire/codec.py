@@ -1,0 +1,195 @@
+"""Values to bytes and back, without pickle: a closed, enumerated format.
+
+    node   := map | tensor | bool | int | float | text | bytes
+    map    := 0x01  count:u32  (length:u16 name:utf-8 node) × count      names strictly rising
+    tensor := 0x02  dtype:u8   rank:u8  size:u64 × rank  raw little-endian elements, row-major
+    bool   := 0x03  u8         int := 0x04 i64            float := 0x05 f64
+    text   := 0x06  length:u32 utf-8                      bytes := 0x07 length:u32 raw
+
+Every value has exactly one encoding, so equal values have equal digests. Decoding checks each
+length against the bytes that are really there before it allocates anything.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+import sys
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from colonnade.errors import CodecError
+from colonnade.wire.kind import DTYPE_NAMES, DTYPES, Value
+
+MAP, TENSOR, BOOL, INT, FLOAT, TEXT, BYTES = range(1, 8)
+DTYPE_CODES = {name: code for code, name in enumerate(DTYPES)}
+CODE_DTYPES = list(DTYPES.values())
+
+MAX_RANK = 16
+MAX_DEPTH = 16
+MAX_NAMES = 1 << 20
+MAX_ELEMENTS = 1 << 48
+
+
+def encode(value: Value) -> bytes:
+    """The one encoding of `value`."""
+    if sys.byteorder != "little":
+        raise CodecError("this machine is big-endian; tensors are sent as they lie in memory")
+    parts: list[bytes | memoryview] = []
+    _encode(value, parts, 0)
+    return b"".join(parts)
+
+
+def size(value: Value) -> int:
+    """len(encode(value)), without encoding it."""
+    if isinstance(value, Tensor):
+        return 3 + 8 * value.dim() + value.numel() * value.element_size()
+    if isinstance(value, bool):
+        return 2
+    if isinstance(value, int | float):
+        return 9
+    if isinstance(value, str):
+        return 5 + len(value.encode())
+    if isinstance(value, bytes):
+        return 5 + len(value)
+    return 5 + sum(2 + len(name.encode()) + size(child) for name, child in value.items())
+
+
+def decode(data: bytes | memoryview) -> Value:
+    """The value of a whole message; anything else is refused with a CodecError."""
+    view = memoryview(data).cast("B")
+    value, end = _decode(view, 0, 0)
+    if end != len(view):
+        raise CodecError(f"{len(view) - end} bytes follow the end of the message")
+    return value
+
+
+def _encode(value: object, parts: list[bytes | memoryview], depth: int) -> None:
+    if depth > MAX_DEPTH:
+        raise CodecError(f"names nested deeper than {MAX_DEPTH}")
+    if isinstance(value, Tensor):
+        _encode_tensor(value, parts)
+    elif isinstance(value, bool):
+        parts.append(struct.pack("<BB", BOOL, value))
+    elif isinstance(value, int):
+        if not -(1 << 63) <= value < 1 << 63:
+            raise CodecError(f"the integer {value} does not fit 64 bits")
+        parts.append(struct.pack("<Bq", INT, value))
+    elif isinstance(value, float):
+        parts.append(struct.pack("<Bd", FLOAT, value))
+    elif isinstance(value, str):
+        text = value.encode()
+        parts += [struct.pack("<BI", TEXT, len(text)), text]
+    elif isinstance(value, bytes):
+        parts += [struct.pack("<BI", BYTES, len(value)), value]
+    elif isinstance(value, Mapping):
+        if len(value) > MAX_NAMES:
+            raise CodecError(f"a map of {len(value)} names; {MAX_NAMES} at most")
+        parts.append(struct.pack("<BI", MAP, len(value)))
+        for raw, name in sorted((_raw_name(name), name) for name in value):
+            parts += [struct.pack("<H", len(raw)), raw]
+            _encode(value[name], parts, depth + 1)
+    else:
+        raise CodecError(f"{type(value).__name__} cannot cross the wire")
+
+
+def _raw_name(name: object) -> bytes:
+    if not isinstance(name, str):
+        raise CodecError(f"the name {name!r} is not text")
+    raw = name.encode()
+    if len(raw) > 0xFFFF:
+        raise CodecError(f"a name of {len(raw)} bytes; 65535 at most")
+    return raw
+
+
+def _encode_tensor(value: Tensor, parts: list[bytes | memoryview]) -> None:
+    name = DTYPE_NAMES.get(value.dtype)
+    if name is None or value.layout != torch.strided or value.is_quantized:
+        raise CodecError(f"a tensor of {value.dtype}, {value.layout} cannot cross the wire")
+    if value.dim() > MAX_RANK:
+        raise CodecError(f"a tensor of {value.dim()} dimensions; {MAX_RANK} at most")
+    parts.append(struct.pack("<BBB", TENSOR, DTYPE_CODES[name], value.dim()))
+    parts.append(struct.pack(f"<{value.dim()}Q", *value.shape))
+    if value.numel():
+        flat = value.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
+        parts.append(flat.numpy().data)
+
+
+def _decode(view: memoryview, at: int, depth: int) -> tuple[Value, int]:
+    (tag,), at = _unpack("<B", view, at)
+    if tag == TENSOR:
+        return _decode_tensor(view, at)
+    if tag == BOOL:
+        (flag,), at = _unpack("<B", view, at)
+        if flag > 1:
+            raise CodecError(f"{flag} is not a truth value")
+        return bool(flag), at
+    if tag in (INT, FLOAT):
+        (number,), at = _unpack("<q" if tag == INT else "<d", view, at)
+        return number, at
+    if tag in (TEXT, BYTES):
+        (length,), at = _unpack("<I", view, at)
+        raw, at = _take(view, at, length)
+        return (_text(raw) if tag == TEXT else bytes(raw)), at
+    if tag == MAP:
+        return _decode_map(view, at, depth)
+    raise CodecError(f"byte {at - 1}: no node has the tag {tag}")
+
+
+def _decode_map(view: memoryview, at: int, depth: int) -> tuple[Value, int]:
+    if depth >= MAX_DEPTH:
+        raise CodecError(f"names nested deeper than {MAX_DEPTH}")
+    (count,), at = _unpack("<I", view, at)
+    if count > MAX_NAMES:
+        raise CodecError(f"a map of {count} names; {MAX_NAMES} at most")
+    tree: dict[str, Value] = {}
+    previous: bytes | None = None
+    for _ in range(count):
+        (length,), at = _unpack("<H", view, at)
+        raw, at = _take(view, at, length)
+        name = bytes(raw)
+        if previous is not None and name <= previous:
+            raise CodecError(f"the name {name!r} comes twice or out of order")
+        previous = name
+        tree[_text(raw)], at = _decode(view, at, depth + 1)
+    return tree, at
+
+
+def _decode_tensor(view: memoryview, at: int) -> tuple[Tensor, int]:
+    (code, rank), at = _unpack("<BB", view, at)
+    if code >= len(CODE_DTYPES):
+        raise CodecError(f"no dtype has the code {code}")
+    if rank > MAX_RANK:
+        raise CodecError(f"a tensor of {rank} dimensions; {MAX_RANK} at most")
+    shape, at = _unpack(f"<{rank}Q", view, at)
+    if math.prod(max(length, 1) for length in shape) > MAX_ELEMENTS:
+        raise CodecError(f"a tensor of shape {shape}")  # also an empty one with absurd sizes
+    dtype = CODE_DTYPES[code]
+    raw, at = _take(view, at, math.prod(shape) * dtype.itemsize)
+    if dtype == torch.bool and any(byte > 1 for byte in set(bytes(raw))):
+        raise CodecError("a truth value that is neither 0 nor 1")
+    value = torch.empty(shape, dtype=dtype)
+    if value.numel():
+        value.view(-1).view(torch.uint8).numpy()[:] = np.frombuffer(raw, np.uint8)
+    return value, at
+
+
+def _unpack(layout: str, view: memoryview, at: int) -> tuple[tuple[int, ...], int]:
+    raw, end = _take(view, at, struct.calcsize(layout))
+    return struct.unpack(layout, raw), end
+
+
+def _take(view: memoryview, at: int, length: int) -> tuple[memoryview, int]:
+    if length > len(view) - at:
+        raise CodecError(f"byte {at}: {length} bytes announced, {len(view) - at} there")
+    return view[at : at + length], at + length
+
+
+def _text(raw: memoryview) -> str:
+    try:
+        return str(raw, "utf-8")
+    except UnicodeDecodeError as error:
+        raise CodecError(f"a text that is not UTF-8: {error}") from None

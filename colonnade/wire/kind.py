@@ -1,0 +1,117 @@
+"""A Kind declares one type of message: its shape, its dtype, and what it reveals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from colonnade.errors import KindError
+
+# What may cross the wire: a tensor, a plain scalar or text, or a tree of them by name.
+Value = Tensor | bool | int | float | str | bytes | Mapping[str, "Value"]
+
+DTYPES: dict[str, torch.dtype] = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+    "int8": torch.int8,
+    "int16": torch.int16,
+    "int32": torch.int32,
+    "int64": torch.int64,
+    "uint8": torch.uint8,
+    "uint16": torch.uint16,
+    "uint32": torch.uint32,
+    "uint64": torch.uint64,
+    "bool": torch.bool,
+}
+DTYPE_NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
+
+
+@dataclass(frozen=True, eq=False)
+class Kind:
+    """A declared message type; every method file lists its Kinds as constants.
+
+    shape       names or sizes of the dimensions, ("batch", "dim"); equal names must have equal
+                sizes within one message. None declares a tree of named values (model weights).
+    dtype       the dtype of the tensor, or of every tensor in the tree; "any" leaves it open.
+    reveals     in one line, what the receiver can learn from it.
+    randomised  the payload differs between two runs with one seed (fresh keys, fresh masks).
+    """
+
+    name: str
+    shape: tuple[str | int, ...] | None
+    reveals: str
+    dtype: str = "float32"
+    randomised: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.name or not self.name.replace("-", "_").isidentifier():
+            raise KindError(f"Kind name {self.name!r}: use letters, digits, '-' and '_'")
+        if self.dtype != "any" and self.dtype not in DTYPES:
+            raise KindError(f"Kind '{self.name}': no dtype '{self.dtype}'; one of {list(DTYPES)}")
+        if not self.reveals.strip():
+            raise KindError(f"Kind '{self.name}' must say what it reveals; 'nothing' is an answer")
+
+    def check(self, value: Value, sender: str) -> None:
+        """Refuse a value that this Kind does not declare, before anything leaves."""
+        if self.shape is None:
+            self._check_tree(value, sender, "")
+        elif isinstance(value, Tensor):
+            self._check_dtype(value, sender, "")
+            self._check_shape(value, sender)
+        else:
+            raise KindError(
+                f"'{sender}' sent {type(value).__name__} as '{self.name}', "
+                f"which is declared as a tensor {self.describe()}"
+            )
+
+    def describe(self) -> str:
+        """The shape for a person: 'batch × dim', 'scalar' or 'tree'."""
+        if self.shape is None:
+            return "tree"
+        return " × ".join(str(size) for size in self.shape) or "scalar"
+
+    def _check_shape(self, value: Tensor, sender: str) -> None:
+        assert self.shape is not None
+        sizes: dict[str, int] = {}
+        fits = len(self.shape) == value.dim()
+        if fits:
+            for declared, size in zip(self.shape, value.shape, strict=True):
+                expected = declared if isinstance(declared, int) else sizes.setdefault(declared, size)
+                fits = fits and size == expected
+        if not fits:
+            raise KindError(
+                f"'{sender}' sent a tensor of shape {tuple(value.shape)} as '{self.name}', "
+                f"which is declared as {self.describe()}"
+            )
+
+    def _check_dtype(self, value: Tensor, sender: str, where: str) -> None:
+        name = DTYPE_NAMES.get(value.dtype)
+        if name is None or self.dtype not in ("any", name):
+            raise KindError(
+                f"'{sender}' sent {value.dtype} as '{self.name}'{where}, declared as {self.dtype}"
+            )
+        if value.requires_grad:
+            raise KindError(
+                f"'{sender}' sent a tensor that still hangs in its autograd graph as "
+                f"'{self.name}'{where}: send value.detach()"
+            )
+
+    def _check_tree(self, value: object, sender: str, where: str) -> None:
+        if isinstance(value, Tensor):
+            self._check_dtype(value, sender, f" at '{where}'" if where else "")
+        elif isinstance(value, Mapping):
+            for key, child in value.items():
+                if not isinstance(key, str):
+                    raise KindError(f"'{sender}' sent '{self.name}' with the name {key!r}: use text")
+                self._check_tree(child, sender, f"{where}.{key}" if where else key)
+        elif not isinstance(value, bool | int | float | str | bytes):
+            raise KindError(
+                f"'{sender}' sent {type(value).__name__} as '{self.name}'"
+                f"{f' at {where!r}' if where else ''}: only tensors, numbers, text, bytes and "
+                "names of them may cross the wire"
+            )

@@ -1,0 +1,203 @@
+"""The ledger: one row for every message that crossed the wire, each chained to the one before.
+
+A row's hash covers its text, which holds the previous row's hash: removing, adding or changing
+a row breaks the chain at that place. `rounds` and all tables of bytes come from here, never
+from a formula.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from colonnade.errors import RunError
+from colonnade.wire.kind import DTYPE_NAMES, Kind, Value
+
+GENESIS = "0" * 64
+FLUSH_ROWS = 4096
+
+
+@dataclass(slots=True)
+class Message:
+    """One value on its way from one party to another."""
+
+    sender: str
+    receiver: str
+    kind: Kind
+    value: Value
+    sequence: int  # counts within (sender, receiver, Kind)
+    phase: str  # setup, train or eval
+    epoch: int
+    step: int
+    hop: int  # how many messages had to be waited for, one after the other, before this one
+    at: float  # the sender's virtual clock
+
+
+class Ledger:
+    """Writes rows; keeps the sums that the report needs."""
+
+    def __init__(self, path: Path | None, attempt: int = 1) -> None:
+        self.attempt = attempt
+        self.bytes = 0  # of this attempt, for the progress line
+        self._rows: list[str] = []
+        self._file = None if path is None else path.open("ab")
+        self._count, self._head = (0, GENESIS) if path is None else _end_of(path)
+        self._heads: dict[tuple[Any, ...], str] = {}
+
+    def write(self, message: Message, size: int, digest: str | None) -> int:
+        """Record one message and return its row number; called before the message leaves."""
+        value = message.value
+        if isinstance(value, Tensor):
+            key = (message.sender, message.receiver, message.kind, value.shape, value.dtype)
+            middle = self._heads.get(key)
+            if middle is None:
+                middle = self._heads[key] = _constant_part(message)
+        else:
+            middle = _constant_part(message)
+        number = self._count
+        row = (
+            f'{{"row":{number},"attempt":{self.attempt},{middle},"sequence":{message.sequence},'
+            f'"phase":"{message.phase}","epoch":{message.epoch},"step":{message.step},'
+            f'"hop":{message.hop},"bytes":{size},'
+            f'"sha256":{"null" if digest is None else chr(34) + digest + chr(34)},'
+            f'"previous":"{self._head}"}}\n'
+        )
+        self._head = hashlib.sha256(row.encode()).hexdigest()
+        self._count += 1
+        self.bytes += size
+        if self._file is not None:
+            self._rows.append(row)
+            if len(self._rows) >= FLUSH_ROWS:
+                self._write_out()
+        return number
+
+    def flush(self) -> None:
+        """Everything recorded so far is on the disk when this returns."""
+        if self._file is not None:
+            self._write_out()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        if self._file is not None:
+            self.flush()
+            self._file.close()
+            self._file = None
+
+    def _write_out(self) -> None:
+        assert self._file is not None
+        self._file.write("".join(self._rows).encode())
+        self._rows.clear()
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """The rows of a ledger, each checked against the chain."""
+    head = GENESIS
+    with path.open("rb") as file:
+        for number, line in enumerate(file):
+            try:
+                row: dict[str, Any] = json.loads(line)
+            except ValueError:
+                row = {}
+            if row.get("row") != number or row.get("previous") != head:
+                raise RunError(
+                    f"{path}: the chain breaks at row {number}: the ledger was cut or changed there"
+                )
+            head = hashlib.sha256(line).hexdigest()
+            yield row
+
+
+def summarise(rows: Iterable[Mapping[str, Any]], kinds: Mapping[str, Kind]) -> dict[str, Any]:
+    """The `wire` part of result.json."""
+    by_kind: dict[str, dict[str, Any]] = {}
+    by_party: dict[str, dict[str, int]] = defaultdict(
+        lambda: dict.fromkeys(
+            ("sent_bytes", "sent_messages", "received_bytes", "received_messages"), 0
+        )
+    )
+    by_phase = {phase: {"bytes": 0, "messages": 0} for phase in ("setup", "train", "eval")}
+    flows: dict[tuple[str, str, str], dict[str, Any]] = {}
+    hops: set[int] = set()
+    for row in rows:
+        size, name = row["bytes"], row["kind"]
+        if name not in by_kind:
+            kind = kinds.get(name)
+            by_kind[name] = {
+                "bytes": 0,
+                "messages": 0,
+                "shape": kind.describe() if kind else "unknown",
+                "dtype": kind.dtype if kind else "unknown",
+                "reveals": kind.reveals if kind else "unknown",
+            }
+        key = (row["sender"], row["receiver"], name)
+        flow = flows.setdefault(
+            key,
+            {"sender": key[0], "receiver": key[1], "kind": name, "messages": 0, "bytes": 0},
+        )
+        for total in (by_kind[name], by_phase[row["phase"]], flow):
+            total["bytes"] += size
+            total["messages"] += 1
+        sender, receiver = by_party[row["sender"]], by_party[row["receiver"]]
+        sender["sent_bytes"] += size
+        sender["sent_messages"] += 1
+        receiver["received_bytes"] += size
+        receiver["received_messages"] += 1
+        if row["phase"] == "train":
+            hops.add(row["hop"])
+    return {
+        "bytes": sum(phase["bytes"] for phase in by_phase.values()),
+        "messages": sum(phase["messages"] for phase in by_phase.values()),
+        "rounds": len(hops),
+        "by_kind": by_kind,
+        "by_party": dict(by_party),
+        "by_phase": by_phase,
+        "flows": list(flows.values()),
+    }
+
+
+def _constant_part(message: Message) -> str:
+    """What repeats from message to message, made once."""
+    value = message.value
+    if isinstance(value, Tensor):
+        shape: Any = list(value.shape)
+        dtype = DTYPE_NAMES.get(value.dtype, str(value.dtype))
+    else:
+        shape, dtype = _tree_shapes(value), "tree" if isinstance(value, Mapping) else "scalar"
+    named = {
+        "sender": message.sender,
+        "receiver": message.receiver,
+        "kind": message.kind.name,
+        "shape": shape,
+        "dtype": dtype,
+    }
+    return json.dumps(named, separators=(",", ":"))[1:-1]
+
+
+def _tree_shapes(value: Value) -> Any:
+    if isinstance(value, Tensor):
+        return list(value.shape)
+    if isinstance(value, Mapping):
+        return {name: _tree_shapes(child) for name, child in value.items()}
+    return type(value).__name__
+
+
+def _end_of(path: Path) -> tuple[int, str]:
+    """Where to go on; a last line that a crash cut short is dropped, all others must hold."""
+    whole = path.read_bytes()
+    end = whole.rfind(b"\n") + 1
+    if end < len(whole):
+        os.truncate(path, end)
+    count, head = 0, GENESIS
+    for _ in read(path):
+        count += 1
+    if count:
+        head = hashlib.sha256(whole[whole.rfind(b"\n", 0, end - 1) + 1 : end]).hexdigest()
+    return count, head

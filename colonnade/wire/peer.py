@@ -1,0 +1,58 @@
+"""How a role speaks to another party: `send` goes on at once, `recv` is the only wait."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from colonnade.wire.kind import Kind, Value
+
+
+class Wire(Protocol):
+    """Carries messages of declared Kinds from one party to the others."""
+
+    def put(self, receiver: str, kind: Kind, value: Value) -> None: ...
+
+
+@dataclass(slots=True, eq=False)
+class Recv:
+    """A request to the runtime; awaiting it hands it over and gives back the answer."""
+
+    peers: tuple[Peer, ...]
+    kind: Kind
+    any: bool = False  # the first of several, answered with (peer, value)
+    within: float | None = None  # seconds; then the answer of `recv_any` is None
+
+    def __await__(self) -> Generator[Recv, Any, Any]:
+        return (yield self)
+
+
+class Peer:
+    """Another party, as seen from one role: its name, and a way to send and to wait."""
+
+    __slots__ = ("_wire", "name")
+
+    def __init__(self, name: str, wire: Wire) -> None:
+        self.name = name
+        self._wire = wire
+
+    def send(self, kind: Kind, value: Value) -> None:
+        """Send and go on; the value must be what the Kind declares."""
+        self._wire.put(self.name, kind, value)
+
+    def recv(self, kind: Kind) -> Recv:
+        """Wait for the next message of this Kind from this peer: `await peer.recv(KIND)`."""
+        return Recv((self,), kind)
+
+    def __repr__(self) -> str:
+        return f"Peer({self.name!r})"
+
+
+def recv_any(peers: Sequence[Peer], kind: Kind, within: float | None = None) -> Recv:
+    """Wait for whoever comes first: `answer = await recv_any(clients, HEAD, within=30)`.
+
+    The answer is `(peer, value)`, or None when `within` seconds passed. In one process a virtual
+    clock decides who comes first, so the result does not depend on the machine.
+    """
+    return Recv(tuple(peers), kind, any=True, within=within)

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+from report_examples import example, failed
+
+from colonnade.report import prose
+
+
+def test_the_sentence_of_a_split_network() -> None:
+    assert prose.sentences(example()) == (
+        "Four parties, each holding one quarter of every MNIST image, trained a split network for "
+        "5 epochs; only party1 knows the labels. Test accuracy 98.6 %, 500 MB crossed the wire."
+    )
+
+
+def test_several_predicting_parties_have_a_range() -> None:
+    text = prose.sentences(example(method="easter", everybody_predicts=True, epochs=1))
+    assert "trained with EASTER for 1 epoch;" in text
+    assert "Mean test accuracy 97.0 % (95.3 to 98.6 %), " in text
+
+
+def test_nothing_sent() -> None:
+    text = prose.sentences(example(method="local", messages=False))
+    assert text.endswith("Test accuracy 98.6 %, nothing crossed the wire.")
+
+
+def test_a_failed_run_says_so() -> None:
+    text = prose.sentences(failed())
+    assert "The run failed before the first epoch was over." in text
+    assert text.endswith("No test accuracy was measured; nothing crossed the wire.")
+    stopped = prose.sentences(example(status="stopped", epochs=3))
+    assert "The run stopped after 3 epochs." in stopped
+
+
+@pytest.mark.parametrize(
+    ("parties", "partition", "roles", "phrase"),
+    [
+        (["a"], "", {}, "One party, holding all of MNIST,"),
+        (["a", "b"], "strips 2", {}, "each holding one half of every MNIST image"),
+        (["a", "b"], "columns, 2 parties", {}, "each holding columns of MNIST of its own"),
+        (["a", "b"], "tiles 1×2", {"a": "server"}, "sharing MNIST (tiles 1×2)"),
+        (["a", "b"], "", {}, "Two parties, sharing MNIST,"),
+    ],
+)
+def test_who_holds_what(
+    parties: list[str], partition: str, roles: dict[str, str], phrase: str
+) -> None:
+    data = example()["data"] | {"partition": partition}
+    text = prose.sentences(example(parties=parties, data=data, roles=roles))
+    assert phrase in text
+    assert "labels" not in text
+
+
+def test_counted() -> None:
+    assert prose.counted(1, "party") == "one party"
+    assert prose.counted(10, "party") == "ten parties"
+    assert prose.counted(1300, "run") == "1,300 runs"
+
+
+def test_unknown_methods_keep_their_name() -> None:
+    assert prose.method_name("my_method") == "my_method"
+    assert prose.method_name("jove_fl") == "JoVe-FL"

@@ -1,0 +1,95 @@
+"""Terminal tables: 80 columns, no colour needed, no name that takes effect."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from report_examples import example, failed
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+
+from colonnade import report
+from colonnade.report import as_json, comparison, flows_table, summary
+
+RUNS = [
+    example("demo", "easter", everybody_predicts=True),
+    example("local", "local", messages=False, accuracy=0.91),
+    example("centralised", "centralised", parties=["all"], messages=False, accuracy=0.991),
+    failed("splitnn"),
+]
+
+
+def shown(table: Table, width: int = 80) -> list[str]:
+    console = Console(width=width, color_system=None)
+    with console.capture() as captured:
+        console.print(table)
+    lines = captured.get().splitlines()
+    assert all(cell_len(line) <= width for line in lines)
+    return [" ".join(line.split()) for line in lines if line.strip()]
+
+
+def test_summary() -> None:
+    lines = shown(summary(RUNS))
+    assert lines[0] == "Run Method Parties Accuracy Epoch Bytes Messages Rounds"
+    assert "demo EASTER 4 96.96 % 12.3 s 500 MB 14,070 4,690" in lines
+    assert "centralised Centralised 1 99.10 % 12.3 s 0 B 0 0" in lines
+    assert any(line.startswith("splitnn") and "–" in line for line in lines)
+    assert "(failed)" in lines
+
+
+def test_comparison_is_against_the_first() -> None:
+    lines = shown(comparison(RUNS))
+    assert "demo EASTER 96.96 % 12.3 s 500 MB" in lines
+    assert "local Local 91.00 % −5.96 12.3 s × 1.00 0 B × 0.00" in lines
+    assert "centralised Centralised 99.10 % +2.14 12.3 s × 1.00 0 B × 0.00" in lines
+
+
+def test_flows() -> None:
+    wire = example()["wire"]
+    lines = shown(flows_table(wire["flows"], wire["by_kind"]))
+    assert lines[0] == "Kind From To Messages Bytes Reveals"
+    assert "gradient party1 party2 2,345 76.8 MB labels, through dL/dh_k" in lines
+    assert "party1 party3 2,345 76.8 MB (batch × dim, float32)" in lines
+    assert "party1 party4 2,345 76.8 MB" in lines
+
+
+def test_no_flows() -> None:
+    assert "nothing crossed" in " ".join(shown(flows_table([], {})))
+
+
+@pytest.mark.parametrize("name", ["[bold]x[/nope]", ":smile:", "\x1b[31mred"])
+def test_names_have_no_effect(name: str) -> None:
+    result = example(name, name, parties=[name, "b"])
+    wire = result["wire"]
+    expected = name.replace("\x1b", "?")
+    for table in (summary([result]), comparison([result, result])):
+        assert any(expected in line for line in shown(table, 160))
+    text = "\n".join(shown(flows_table(wire["flows"], wire["by_kind"]), 160))
+    assert expected in text
+    assert "\x1b" not in text
+
+
+def test_json_has_the_same_numbers_unrounded() -> None:
+    rows = json.loads(as_json(RUNS))
+    assert [row["name"] for row in rows] == ["demo", "local", "centralised", "splitnn"]
+    assert rows[0]["difference_points"] is None
+    assert rows[1]["difference_points"] == pytest.approx(-5.96)
+    assert rows[1]["accuracy"] == 0.91
+    assert rows[0]["messages"] == 14_070
+    assert rows[3]["status"] == "failed"
+    assert rows[3]["accuracy"] is None
+
+
+def test_exported_names_exist() -> None:
+    assert all(hasattr(report, name) for name in report.__all__)
+
+
+def test_importing_the_report_loads_no_plotting() -> None:
+    heavy = {"matplotlib", "jinja2", "rich.table", "jsonschema", "tomli_w"}
+    code = f"import sys, colonnade.report; print([m for m in {heavy} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
