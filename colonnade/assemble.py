@@ -214,7 +214,7 @@ def _prepare(
     if not x[:1].numel():
         return splits, None
     with of(name):
-        preparation = Preparation.fit(x, holding.columns, standardise)
+        preparation = Preparation.fit(x, holding.columns, standardise=standardise)
         splits = {key: replace(s, x=preparation.apply(s.x)) for key, s in splits.items()}
     return splits, preparation
 

@@ -59,7 +59,7 @@ class Run:
     seed: int = 0
     epochs: int = 5
     batch_size: int = 128
-    evaluate_every: int = 1  # epochs
+    evaluate_every: int = 1  # epochs; also after the last one; 0: never
     threads: int = 1  # per party; part of the config because sums depend on it
     device: Literal["cpu", "cuda"] = "cpu"
     strict: bool = False  # every message through the codec, as over a network
@@ -253,8 +253,7 @@ def _check_run(run: Run, problems: list[str]) -> None:
     if run.name:
         problems += check_name(run.name, "name")
     _least({"epochs": run.epochs, "batch_size": run.batch_size, "threads": run.threads}, 1, problems)
-    _least({"evaluate_every": run.evaluate_every}, 1, problems)
-    _least({"seed": run.seed}, 0, problems)
+    _least({"seed": run.seed, "evaluate_every": run.evaluate_every}, 0, problems)
 
 
 def _check_record(run: Run, found: methods.Found, problems: list[str]) -> None:

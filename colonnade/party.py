@@ -58,7 +58,7 @@ class Schedule:
     seed: int
     epochs: int
     batch_size: int
-    evaluate_every: int = 1
+    evaluate_every: int = 1  # epochs; 0: never
     checkpoint_epochs: int = 1  # 0: never at an epoch's end
     checkpoint_steps: int = 0  # 0: never inside an epoch
 
@@ -237,8 +237,8 @@ class Party:
     @property
     def evaluates_now(self) -> bool:
         """Whether this epoch ends with an evaluation; every party gives the same answer."""
-        epoch = self._positions[self._at][0] + 1
-        return self._last_epoch or epoch % self.schedule.evaluate_every == 0
+        every, epoch = self.schedule.evaluate_every, self._positions[self._at][0] + 1
+        return every > 0 and (self._last_epoch or epoch % every == 0)
 
     def elapse(self, seconds: float) -> None:
         """Let virtual time pass: in one process, how slow this party is compared with others."""

@@ -184,22 +184,33 @@ def _united(splits: Sequence[Split], parts: Sequence[Part], whole: Split) -> Spl
         x = _features([split.x for split in splits], parts, whole.x.shape[1:])
         return Split(x, whole.y, whole.ids)
     # Parties with different rows: lay one after the other over an empty whole.
+    shape = whole.x.shape[1:]
     x = splits[0].x.new_zeros(whole.x.shape)
     known = torch.zeros(whole.x.shape, dtype=torch.bool)
+    seen = torch.zeros(len(whole), dtype=torch.bool)  # rows of which something is known
     for split, part in zip(splits, parts, strict=True):
         rows = _positions(split.ids, whole.ids)
-        shape = whole.x.shape[1:]
         mine = _features([split.x], [part], shape)
-        owned = _features([torch.ones_like(split.x[:1])], [part], shape).bool()  # (1, *shape)
-        before = x[rows]
-        if not same(before[known[rows] & owned], mine[known[rows] & owned]):
-            raise PartitionError(
-                "join: two parts differ in a value that both hold. They are not parts of one split."
-            )
-        x[rows] = torch.where(owned, mine, before)
-        known[rows] |= owned
-    rows = known.flatten(1).any(1).nonzero().flatten()
+        owned = _features([torch.ones_like(split.x[:1])], [part], shape)[:1].bool()  # (1, *shape)
+        new, old = ~seen[rows], seen[rows]
+        x[rows[new]] = mine[new]
+        known[rows[new]] = owned
+        if old.any():
+            _merge(x, known, rows[old], mine[old], owned)
+        seen[rows] = True
+    rows = seen.nonzero().flatten()
     return Split(x[rows], None if whole.y is None else whole.y[rows], whole.ids[rows])
+
+
+def _merge(x: Tensor, known: Tensor, rows: Tensor, mine: Tensor, owned: Tensor) -> None:
+    """Add what one more party knows of rows that others know, in place."""
+    before, both = x[rows], known[rows] & owned
+    if not same(before[both], mine[both]):
+        raise PartitionError(
+            "join: two parts differ in a value that both hold. They are not parts of one split."
+        )
+    x[rows] = torch.where(owned, mine, before)
+    known[rows] |= owned
 
 
 def _features(xs: Sequence[Tensor], parts: Sequence[Part], shape: torch.Size) -> Tensor:

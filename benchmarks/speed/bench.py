@@ -1,0 +1,212 @@
+"""Speed of the one-process runtime, as ratios measured in one interleaved run.
+
+    python benchmarks/speed/bench.py [ratio] [growth] [accuracy] [--device cuda] [--repeats 5]
+
+ratio     splitnn against two hand-written loops (loops.py): MNIST quadrants, four parties
+growth    seconds per step with 2 … 64 parties and with the batch; peak memory
+accuracy  splitnn, centralised and local on MNIST quadrants, four CNN parties, 5 epochs
+Results go to the terminal and, as JSON, to benchmarks/speed/results/<device>.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import shutil
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import colonnade  # first: it tells OpenMP not to spin
+import torch
+from colonnade import assemble, config, data
+from colonnade.errors import DataMissing
+from loops import Timed, Work, equal, plain
+from rich.console import Console
+from rich.table import Table
+
+RESULTS = Path(__file__).parent / "results"
+console = Console(highlight=False)
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    """Training alone: no evaluation, no checkpoint in the timed part."""
+    base: dict[str, Any] = {
+        "method": "splitnn",
+        "epochs": 1,
+        "evaluate_every": 0,
+        "checkpoint": {"epochs": 0},
+        "data": {"name": "mnist"},
+        "partition": {"kind": "tiles"},
+    }
+    return base | changes
+
+
+def ours(tree: dict[str, Any]) -> Timed:
+    folder = Path(tempfile.mkdtemp())
+    try:
+        result = colonnade.run(tree, out=folder / "run")
+    finally:
+        shutil.rmtree(folder)
+    last = result.history[-1]["parties"]
+    return Timed(result.content["timing"]["seconds_per_epoch"], next(iter(last.values()))["loss"])
+
+
+def work_of(tree: dict[str, Any]) -> Work:
+    """The very rows that the run will train on, for the hand-written loops."""
+    checked = config.load(tree)
+    federation = assemble.from_catalogue(checked)
+    parties = list(federation.parties.values())
+    labels = parties[0].splits["train"].y
+    assert labels is not None
+    scales = []
+    for party in parties:
+        p, device = party.preparation, party.device
+        assert p is not None
+        scales.append(None if p.columns else (p.scale.to(device), p.shift.to(device)))
+    return Work(
+        [party.name for party in parties],
+        [party.splits["train"].x for party in parties],
+        scales,
+        labels,
+        len(parties[0].classes),
+        checked.recipe.model,
+        checked.run.batch_size,
+        checked.run.epochs,
+        checked.run.seed,
+        parties[0].device,
+    )
+
+
+def spread(values: list[float]) -> str:
+    return f"{statistics.median(values):.3f} ({min(values):.3f}–{max(values):.3f})"
+
+
+def ratio(device: str, repeats: int, rows: int) -> list[dict[str, Any]]:
+    table = Table(title=f"MNIST quadrants, four parties, batch 128, {rows} rows, {device}")
+    for column in ("bottoms", "plain s/epoch", "equal s/epoch", "splitnn s/epoch"):
+        table.add_column(column, justify="right")
+    for column in ("splitnn / equal", "splitnn / plain", "loss equal to the bit"):
+        table.add_column(column, justify="right")
+    found = []
+    for model in ("mlp", "cnn"):
+        tree = settings(model=model, device=device, data={"name": "mnist", "train_rows": rows})
+        work = work_of(tree)
+        contenders: dict[str, Callable[[], Timed]] = {
+            "plain": lambda work=work: plain(work),
+            "equal": lambda work=work: equal(work),
+            "splitnn": lambda tree=tree: ours(tree),
+        }
+        times: dict[str, list[float]] = {name: [] for name in contenders}
+        losses: dict[str, float] = {}
+        torch.set_num_threads(1)
+        for _ in range(repeats + 1):
+            for name, contender in contenders.items():
+                timed = contender()
+                times[name].append(timed.seconds[-1])
+                losses[name] = timed.loss
+        times = {name: values[1:] for name, values in times.items()}  # the first one warms up
+        against = {
+            other: [a / b for a, b in zip(times["splitnn"], times[other], strict=True)]
+            for other in ("equal", "plain")
+        }
+        same = losses["splitnn"] == losses["equal"]
+        table.add_row(
+            model, *(spread(times[name]) for name in contenders), spread(against["equal"]),
+            spread(against["plain"]), "yes" if same else f"no: {losses}",
+        )
+        found.append({"bottoms": model, "seconds": times, "ratios": against, "same_loss": same})
+    console.print(table)
+    return found
+
+
+def growth(device: str, repeats: int, rows: int) -> list[dict[str, Any]]:
+    found = []
+    table = Table(title=f"splitnn, MNIST pixels in columns, MLP bottoms, {device}")
+    for column in ("parties", "batch", "ms per step", "against the row above", "peak MB"):
+        table.add_column(column, justify="right")
+    cases = [(parties, 128) for parties in (2, 4, 8, 16, 32, 64)]
+    cases += [(4, batch) for batch in (32, 64, 256, 512)]
+    times: dict[tuple[int, int], list[float]] = {case: [] for case in cases}
+    for repeat in range(repeats + 1):
+        for parties, batch in cases:
+            tree = settings(
+                model="mlp",
+                device=device,
+                batch_size=batch,
+                data={"name": "mnist", "train_rows": rows},
+                partition={"kind": "columns", "parties": parties},
+            )
+            seconds = ours(tree).seconds[-1]
+            if repeat:
+                times[parties, batch].append(1000 * seconds / -(-rows // batch))
+    before: float | None = None
+    for (parties, batch), values in times.items():
+        middle = statistics.median(values)
+        grown = "" if before is None or batch != 128 else f"{middle / before:.2f} ×"
+        table.add_row(str(parties), str(batch), spread(values), grown, f"{peak(device):.0f}")
+        found.append({"parties": parties, "batch": batch, "ms_per_step": values})
+        before = middle if batch == 128 else None
+    console.print(table)
+    return found
+
+
+def accuracy(device: str) -> list[dict[str, Any]]:
+    found = []
+    table = Table(title=f"MNIST quadrants, four CNN parties, 5 epochs, {device}")
+    for column in ("method", "test accuracy", "s/epoch with evaluation", "peak MB"):
+        table.add_column(column, justify="right")
+    for method in ("splitnn", "centralised", "local"):
+        folder = Path(tempfile.mkdtemp())
+        result = colonnade.run(
+            settings(method=method, model="cnn", device=device, epochs=5, evaluate_every=1),
+            out=folder / "run",
+        )
+        shutil.rmtree(folder)
+        seconds = result.content["timing"]["seconds_per_epoch"]
+        row = {"method": method, "accuracy": result.accuracy, "seconds_per_epoch": seconds}
+        assert result.accuracy is not None
+        table.add_row(
+            method, f"{100 * result.accuracy:.2f} %", spread(seconds), f"{peak(device):.0f}"
+        )
+        found.append(row)
+    console.print(table)
+    return found
+
+
+def peak(device: str) -> float:
+    """The most memory in use so far: of the process, or of the GPU."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated() / 1e6
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="*", default=["ratio", "growth", "accuracy"])
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=20_000, help="training rows of a timed epoch")
+    arguments = parser.parse_args()
+    try:
+        data.load("mnist")
+    except DataMissing as error:
+        raise SystemExit(str(error)) from None
+    found: dict[str, Any] = {"torch": torch.__version__, "repeats": arguments.repeats}
+    if "ratio" in arguments.what:
+        found["ratio"] = ratio(arguments.device, arguments.repeats, arguments.rows)
+    if "growth" in arguments.what:
+        found["growth"] = growth(arguments.device, arguments.repeats, 2560)
+    if "accuracy" in arguments.what:
+        found["accuracy"] = accuracy(arguments.device)
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{arguments.device}.json"
+    path.write_text(json.dumps(found, indent=1))
+    console.print(f"written to {path}")
+
+
+if __name__ == "__main__":
+    main()
