@@ -6,14 +6,13 @@ import os
 # before torch is imported, and whoever has set it already keeps the last word.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-__version__ = "0.1.0"
-
 from colonnade.config import Config
 from colonnade.errors import ColonnadeError
 from colonnade.method import Method, Role
 from colonnade.party import Batch, Party
 from colonnade.predict import Prediction, Trained, load
 from colonnade.run import Observer, Result, run
+from colonnade.version import __version__
 from colonnade.wire import Kind, Peer, recv_any
 
 __all__ = [

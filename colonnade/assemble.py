@@ -40,6 +40,7 @@ class Federation:
     cast: dict[str, str]  # party: role
     holder: str
     data: dict[str, Any]  # the `data` part of result.json
+    partition: Partition | None  # as it was used; None for the parties' own rows
 
 
 def from_catalogue(config: Config) -> Federation:
@@ -53,7 +54,7 @@ def from_catalogue(config: Config) -> Federation:
         train=_sample(dataset.train, settings.train_rows, "train_rows", seed),
         test=_sample(dataset.test, settings.test_rows, "test_rows", seed),
     )
-    assert dataset.train.y is not None and dataset.test.y is not None
+    assert dataset.train.y is not None
     data.check_labels(dataset.train.y, dataset.classes)
     partition = config.partition or default_partition(dataset, len(config.parties))
     parts = partition.split(dataset, seed)
@@ -73,7 +74,7 @@ def from_catalogue(config: Config) -> Federation:
             empty = {key: replace(s, x=torch.empty(len(s), 0)) for key, s in labels.splits.items()}
             holdings = {names[0]: Holding(empty, ()), **holdings}
     holder = _holder(config, list(holdings))
-    return _assemble(config, holdings, holder, dataset.classes, dataset.name, describe(partition))
+    return _assemble(config, holdings, holder, dataset.classes, dataset.name, partition)
 
 
 def from_memory(
@@ -104,11 +105,10 @@ def from_memory(
     seed = derive(config.run.seed, "data")
     splits: dict[str, tuple[Split, Split]] = {}
     if test is None:
-        with of(holder):
-            out = data.stratified(y, config.data.test, seed, classes, holder)
+        inside, out = data.stratified(y, classes, config.data.test, seed, f"party '{holder}'")
         for name, rows in given.items():
             whole = rows.split(name, classes)
-            splits[name] = whole.rows((~out).nonzero().flatten()), whole.rows(out.nonzero().flatten())
+            splits[name] = whole.rows(inside), whole.rows(out)
     else:
         if missing := [name for name in parties if name not in test]:
             raise DataError(f"test has no rows of {', '.join(missing)}: give every party's")
@@ -124,7 +124,7 @@ def from_memory(
     }
     if config.found.method.pooled:
         holdings, holder = {POOLED: _pool(holdings, holder)}, POOLED
-    return _assemble(config, holdings, holder, classes, IN_MEMORY, "the parties' own columns")
+    return _assemble(config, holdings, holder, classes, IN_MEMORY, None)
 
 
 def default_partition(dataset: Dataset, parties: int) -> Partition:
@@ -140,7 +140,9 @@ def describe(partition: Partition) -> str:
     """The partition in a few words."""
     if partition.kind == "tiles":
         return f"tiles {partition.grid[0]}×{partition.grid[1]}"
-    return partition.kind if partition.kind != "strips" else f"strips of {partition.axis}"
+    if partition.kind == "strips":
+        return f"strips {partition.parties}, of {partition.axis}"
+    return partition.kind
 
 
 @contextmanager
@@ -158,7 +160,7 @@ def _assemble(
     holder: str,
     classes: tuple[str, ...],
     dataset: str,
-    partition: str,
+    partition: Partition | None,
 ) -> Federation:
     method = config.found.method
     if method.aligned:
@@ -171,8 +173,12 @@ def _assemble(
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(['device = "cuda": this machine has no CUDA device; use "cpu"'])
     schedule = Schedule(
-        run.seed, run.epochs, run.batch_size, run.evaluate_every,
-        config.checkpoint.epochs, config.checkpoint.steps,
+        run.seed,
+        run.epochs,
+        run.batch_size,
+        run.evaluate_every,
+        config.checkpoint.epochs,
+        config.checkpoint.steps,
     )
     everyone = method.everyone_labelled(config.options)
     labels = holdings[holder].splits
@@ -200,8 +206,9 @@ def _assemble(
             "train_rows": len(rows["train"]),
             "test_rows": len(rows["test"]),
             "classes": list(classes),
-            "partition": partition,
+            "partition": "the parties' own rows" if partition is None else describe(partition),
         },
+        partition,
     )
 
 
@@ -265,7 +272,9 @@ def _holder(config: Config, names: Sequence[str]) -> str:
             [f"label_holder = '{wanted}': no such party; there are {', '.join(names)}"]
         )
     if config.run.label_only and wanted != names[0]:
-        raise ConfigError([f"label_only = true makes the first party, '{names[0]}', hold the labels"])
+        raise ConfigError(
+            [f"label_only = true makes the first party, '{names[0]}', hold the labels"]
+        )
     return wanted
 
 
@@ -306,18 +315,18 @@ class Given:
     def split(self, name: str, classes: tuple[str, ...], start: int = 0) -> Split:
         """All its rows, numbered from `start`."""
         with of(name):
-            y = None if self.y is None else data.labels_from(self.y, classes)[0]
+            y = None if self.y is None else data.label_codes(self.y, classes)
         return data.numbered(self.x, y, start)
 
 
-def _read(name: str, value: Any, like: tuple[Column, ...] = ()) -> Given:
+def _read(name: str, value: Any, like: tuple[Column, ...] | None = None) -> Given:
     x, y = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
-    if x is None and y is None:
-        raise DataError(f"party '{name}' has neither features nor labels")
     if x is None:
+        if y is None:
+            raise DataError(f"party '{name}' has neither features nor labels")
         return Given(torch.empty(len(y), 0), y, ())
     with of(name):
-        features, columns = data.from_arrays(x, like)
+        features, columns = data.from_arrays(x, like=like)
     if y is not None and len(y) != len(features):
         raise DataError(f"party '{name}' has {len(features)} rows of features and {len(y)} labels")
     return Given(features, y, columns)
@@ -357,4 +366,3 @@ def _same_ids(holdings: Mapping[str, Holding]) -> None:
                 "the same order at every party: use a partition that keeps all rows (tiles, "
                 "strips, columns), or a method without alignment"
             )
-

@@ -1,9 +1,9 @@
 """One flat TOML file describes a run; all its mistakes are reported at once.
 
-    method = "splitnn"            top level: what all parties share, and their default recipe
-    [data] [partition] [checkpoint]
-    [splitnn]                     the method's own options, in a table of its name
-    [parties.bank]                what one party does differently
+method = "splitnn"            top level: what all parties share, and their default recipe
+[data] [partition] [checkpoint]
+[splitnn]                     the method's own options, in a table of its name
+[parties.bank]                what one party does differently
 """
 
 from __future__ import annotations
@@ -104,9 +104,7 @@ class Config:
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
-def load(
-    source: str | Path | Mapping[str, Any] | Config, overrides: Sequence[str] = ()
-) -> Config:
+def load(source: str | Path | Mapping[str, Any] | Config, overrides: Sequence[str] = ()) -> Config:
     """A configuration from a file, a dict, or as it is; `overrides` are "key=value" texts."""
     if isinstance(source, Config):
         if not overrides:
@@ -160,11 +158,12 @@ def _override(tree: dict[str, Any], text: str, problems: list[str]) -> None:
     except tomllib.TOMLDecodeError:
         value = raw  # a bare word is a text
     *tables, last = key.strip().split(".")
-    for table in tables:
-        tree = tree.setdefault(table, {})
-        if not isinstance(tree, dict):
-            problems.append(f"--set {text}: '{table}' is a value, not a table")
+    for name in tables:
+        table = tree.setdefault(name, {})
+        if not isinstance(table, dict):
+            problems.append(f"--set {text}: '{name}' is a value, not a table")
             return
+        tree = table
     tree[last] = value
 
 
@@ -209,15 +208,18 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
     if data is not None:
         _check_data(data, problems)
     if checkpoint is not None:
-        _least({"checkpoint.epochs": checkpoint.epochs, "checkpoint.steps": checkpoint.steps}, 0, problems)
+        _least(
+            {"checkpoint.epochs": checkpoint.epochs, "checkpoint.steps": checkpoint.steps},
+            0,
+            problems,
+        )
     if partition is not None:
         _check_partition(partition, _table(tree, "partition", []), problems)
     if recipe is not None:
         _check_recipe(recipe, "", problems)
     if problems:
         raise ConfigError(problems)
-    assert run is not None and recipe is not None and data is not None
-    assert checkpoint is not None and found is not None
+    assert found is not None
     run = dataclasses.replace(run, name=run.name or stem or found.method.name)
     return Config(run, recipe, data, checkpoint, found, options, partition, parties)
 
@@ -252,7 +254,9 @@ def _parties(tree: dict[str, Any], default: Recipe, problems: list[str]) -> dict
 def _check_run(run: Run, problems: list[str]) -> None:
     if run.name:
         problems += check_name(run.name, "name")
-    _least({"epochs": run.epochs, "batch_size": run.batch_size, "threads": run.threads}, 1, problems)
+    _least(
+        {"epochs": run.epochs, "batch_size": run.batch_size, "threads": run.threads}, 1, problems
+    )
     _least({"seed": run.seed, "evaluate_every": run.evaluate_every}, 0, problems)
 
 
@@ -290,7 +294,7 @@ def _check_partition(partition: Partition, given: Mapping[str, Any], problems: l
         fits = FITS.get(key, (partition.kind,))
         if partition.kind not in fits:
             problems.append(
-                f"partition.{key} means nothing for kind = \"{partition.kind}\"; "
+                f'partition.{key} means nothing for kind = "{partition.kind}"; '
                 f"it belongs to {', '.join(fits)}"
             )
     for name in partition.groups:

@@ -34,7 +34,9 @@ class ConfigError(InputError):
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
         count = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-        super().__init__(f"{count} in the configuration\n" + "\n".join(f"  - {p}" for p in problems))
+        super().__init__(
+            f"{count} in the configuration\n" + "\n".join(f"  - {p}" for p in problems)
+        )
 
 
 class DataError(InputError):

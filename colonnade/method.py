@@ -32,7 +32,7 @@ def active_and_passives(parties: Sequence[str], holder: str) -> dict[str, str]:
     if len(parties) < 2:
         raise MethodError(
             f"'{holder}' is the only party: a vertical method needs at least one passive party. "
-            "Name more parties, or use method = \"local\""
+            'Name more parties, or use method = "local"'
         )
     return {name: "active" if name == holder else "passive" for name in parties}
 
@@ -98,9 +98,7 @@ def _peers(
     if parameter.endswith("s"):
         # A role that nobody plays, or only oneself, gives an empty list.
         return [
-            Peer(name, wire)
-            for name, role in cast.items()
-            if role == parameter[:-1] and name != me
+            Peer(name, wire) for name, role in cast.items() if role == parameter[:-1] and name != me
         ]
     raise MethodError(
         f"'{program}' has a parameter '{parameter}'; it may have 'me', 'cfg', a role "

@@ -99,9 +99,6 @@ class Party:
         self.name, self.role, self.recipe, self.schedule = name, role, recipe, schedule
         self.classes, self.device, self.preparation = classes, device, preparation
         self.splits = {key: _to(split, device) for key, split in splits.items()}
-        images = preparation is not None and not preparation.columns
-        self._scale = preparation.scale.to(device) if preparation and images else None
-        self._shift = preparation.shift.to(device) if preparation and images else None
         self.state: dict[str, Any] = {}  # a method's own variables; kept in checkpoints
         self.phase = "setup"  # setup, train or eval: where the ledger books a message
         self.clock = 0.0  # virtual seconds, in one process
@@ -156,10 +153,14 @@ class Party:
         kept: Kept = self._kept[name]
         return kept
 
+    def holds(self, name: str) -> bool:
+        """Whether something is kept under this name, or waits in a checkpoint to be."""
+        return name in self._kept or name in self._saved
+
     def optimizer(
         self, *modules: nn.Module, name: str = "optimizer", lr: float | None = None
     ) -> torch.optim.Optimizer:
-        """The optimiser of this party's recipe over these modules; its rate follows the schedule."""
+        """The recipe's optimiser over these modules; its rate follows the schedule."""
         parameters = [p for module in modules for p in module.parameters()]
         return self.keep(name, lambda: make_optimizer(self.recipe, parameters, lr))
 
@@ -233,6 +234,11 @@ class Party:
     def rows(self, split: str = "test", size: int = EVALUATION_ROWS) -> Iterator[Batch]:
         """All rows of a split, in their own order."""
         yield from self._prepared(self.splits[split], None, size, 0)
+
+    @property
+    def held_out(self) -> list[str]:
+        """The splits that are never trained on: "validation" where there is one, and "test"."""
+        return [name for name in self.splits if name != "train"]
 
     @property
     def evaluates_now(self) -> bool:
@@ -331,10 +337,8 @@ class Party:
                 else split.rows(order[span])
             )
             x = some.x
-            if x.dim() == 4:  # images are stored as published, tables as prepared
-                assert self._scale is not None and self._shift is not None
-                x = x.float().mul_(self._scale).add_(self._shift)
-                x = x.contiguous(memory_format=torch.channels_last)
+            if x.dim() == 4 and self.preparation is not None:  # tables are prepared already
+                x = self.preparation.to_float(x).contiguous(memory_format=torch.channels_last)
             xs, ids = x.split(size), some.ids.split(size)
             ys = [None] * len(xs) if some.y is None else some.y.split(size)
             for number, (x, y, i) in enumerate(zip(xs, ys, ids, strict=True)):

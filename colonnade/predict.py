@@ -61,10 +61,7 @@ class Trained:
         parties  {"bank": x, "shop": x} new rows, the same and in the same order at every party;
                  without it, the test rows of the run's data set
         """
-        if parties is None:
-            splits = self._test_rows()
-        else:
-            splits = self._given_rows(parties)
+        splits = self._test_rows() if parties is None else self._given_rows(parties)
         members = {name: self._party(name, splits.get(name)) for name in self.result["parties"]}
         method = self.config.found.method
 
@@ -81,7 +78,9 @@ class Trained:
             book.close()
         return {
             name: Prediction(
-                name, members[name].classes, members[name].splits[SPLIT].ids.cpu(),
+                name,
+                members[name].classes,
+                members[name].splits[SPLIT].ids.cpu(),
                 logits.float().softmax(1).cpu(),
             )
             for name, logits in answers.items()
@@ -122,7 +121,7 @@ class Trained:
             if preparation is None or not shape:
                 raise DataError(f"'{name}' took part without features; give none for it")
             with assemble.of(name):
-                given, _ = data.from_arrays(x, preparation.columns)
+                given, _ = data.from_arrays(x, like=preparation.columns or None)
                 prepared = preparation.apply(assemble.as_image(given))
             if list(prepared.shape[1:]) != shape:
                 raise DataError(

@@ -9,23 +9,23 @@ import shutil
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-import colonnade
 from colonnade import assemble, state
 from colonnade import config as configuration
 from colonnade.assemble import Federation
 from colonnade.config import Config
-from colonnade.errors import RunError
+from colonnade.errors import ColonnadeError, RunError
 from colonnade.method import bind
 from colonnade.party import Party
 from colonnade.runtime import local
 from colonnade.runtime.checkpoint import Checkpoints
+from colonnade.version import __version__
 from colonnade.wire import Ledger, Wire, ledger
 from colonnade.wire.record import Recorder
 
@@ -106,11 +106,10 @@ def run(
             federation = assemble.from_catalogue(settings)
         else:
             federation = assemble.from_memory(settings, parties, test)
+        settings = replace(settings, partition=federation.partition)
         # 2. The folder: new, or one to go on with.
         folder = Path(resume or out or Path("runs") / settings.run.name)
-        attempt = (
-            _reopen(folder, settings) if resume else _create(folder, settings, overwrite)
-        )
+        attempt = _reopen(folder, settings) if resume else _create(folder, settings, overwrite)
         book = Ledger(folder / "ledger.jsonl", attempt)
         recorder = Recorder(folder / "record", settings.run.record) if settings.run.record else None
         checkpoints = Checkpoints(folder / "checkpoints", list(federation.parties), book.flush)
@@ -120,7 +119,7 @@ def run(
         for party in federation.parties.values():
             party.on_epoch, party.on_checkpoint = observer.epoch, checkpoints.save
         # 3. Run the roles.
-        status = "failed"
+        status, problem = "failed", ""
         setup = time.perf_counter() - began
         observer.began(settings, federation, book)
         try:
@@ -129,6 +128,9 @@ def run(
         except KeyboardInterrupt:
             status = "stopped"
             raise
+        except ColonnadeError as error:
+            problem = str(error)
+            raise
         finally:
             # 4. Whatever happened: the ledger, the result so far.
             observer.ended()
@@ -136,7 +138,8 @@ def run(
                 recorder.flush()
             book.close()
             seconds = time.perf_counter() - began
-            content = _result(settings, federation, folder, status, setup, seconds)
+            content = _result(settings, federation, folder, setup, seconds)
+            content |= {"status": status, "error": problem}
             state.write_text(json.dumps(content, indent=1), folder / "result.json")
         # 5. The trained models; checkpoints have done their work.
         for party in federation.parties.values():
@@ -172,9 +175,7 @@ def _create(folder: Path, settings: Config, overwrite: bool) -> int:
     try:
         if folder.exists():
             if not (folder / "config.toml").exists() and any(folder.iterdir()):
-                raise RunError(
-                    f"{folder} exists and is not a run: choose another --out, so that nothing is lost"
-                )
+                raise RunError(f"{folder} exists and is not a run: choose another --out")
             _move_aside(folder, overwrite)
         folder.mkdir(parents=True)
     except OSError as error:
@@ -217,7 +218,7 @@ def _manifest(settings: Config, attempt: int) -> str:
 
 
 def _result(
-    settings: Config, federation: Federation, folder: Path, status: str, setup: float, seconds: float
+    settings: Config, federation: Federation, folder: Path, setup: float, seconds: float
 ) -> dict[str, Any]:
     method = settings.found.method
     kinds = {kind.name: kind for kind in method.kinds}
@@ -228,7 +229,8 @@ def _result(
         "method": method.name,
         "seed": settings.run.seed,
         "runtime": "local",
-        "status": status,
+        "status": "finished",
+        "error": "",
         "config": settings.resolved(),
         "config_sha256": settings.sha256(),
         "data": federation.data,
@@ -297,7 +299,7 @@ def _environment(settings: Config) -> dict[str, Any]:
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "threads": settings.run.threads,
         "platform": f"{platform.system()} {platform.machine()}",
-        "colonnade": colonnade.__version__,
+        "colonnade": __version__,
         "commit": _commit(),
     }
 
@@ -325,9 +327,9 @@ def _save_weights(party: Party, folder: Path) -> None:
             "weights": party.weights(),
             "shape": list(party.shape) if party.has_features else [],
             "preparation": None if preparation is None else preparation.tensors(),
-            "columns": [] if preparation is None else [
-                [column.name, list(column.categories)] for column in preparation.columns
-            ],
+            "columns": []
+            if preparation is None
+            else [[column.name, list(column.categories)] for column in preparation.columns],
         },
         folder / party.name,
     )

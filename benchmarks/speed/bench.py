@@ -20,13 +20,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import colonnade  # first: it tells OpenMP not to spin
 import torch
-from colonnade import assemble, config, data
-from colonnade.errors import DataMissing
 from loops import Timed, Work, equal, plain
 from rich.console import Console
 from rich.table import Table
+
+import colonnade
+from colonnade import assemble, config, data
+from colonnade.errors import DataMissing
 
 RESULTS = Path(__file__).parent / "results"
 console = Console(highlight=False)
@@ -115,8 +116,11 @@ def ratio(device: str, repeats: int, rows: int) -> list[dict[str, Any]]:
         }
         same = losses["splitnn"] == losses["equal"]
         table.add_row(
-            model, *(spread(times[name]) for name in contenders), spread(against["equal"]),
-            spread(against["plain"]), "yes" if same else f"no: {losses}",
+            model,
+            *(spread(times[name]) for name in contenders),
+            spread(against["equal"]),
+            spread(against["plain"]),
+            "yes" if same else f"no: {losses}",
         )
         found.append({"bottoms": model, "seconds": times, "ratios": against, "same_loss": same})
     console.print(table)

@@ -91,7 +91,9 @@ def plain(work: Work) -> Timed:
         for step in range(steps):
             index = order[step * work.batch : min((step + 1) * work.batch, rows)]
             for optimizer in optimizers:
-                optimizer.param_groups[0]["lr"] = rate(work, epoch * steps + step, work.epochs * steps)
+                optimizer.param_groups[0]["lr"] = rate(
+                    work, epoch * steps + step, work.epochs * steps
+                )
             embeddings = [bottom(x[index]) for bottom, x in zip(bottoms, parts, strict=True)]
             loss = F.cross_entropy(top(torch.cat(embeddings, dim=1)), work.labels[index])
             for optimizer in optimizers:
@@ -132,7 +134,9 @@ def equal(work: Work) -> Timed:
         targets = work.labels[order].split(work.batch)
         for step, y in enumerate(targets):
             for optimizer in optimizers:
-                optimizer.param_groups[0]["lr"] = rate(work, epoch * steps + step, work.epochs * steps)
+                optimizer.param_groups[0]["lr"] = rate(
+                    work, epoch * steps + step, work.epochs * steps
+                )
             embeddings = [
                 bottom(next(stream)) for bottom, stream in zip(bottoms, streams, strict=True)
             ]

@@ -41,7 +41,7 @@ _COMPACT = "adult.csv.gz"
 def read_compact(folder: Path, options: Options) -> Dataset:
     """One file for both parts, told apart by the column `split`."""
     path = folder / _COMPACT
-    header, *rows = _rows(path)
+    header, *rows = _rows(path) or [[]]
     if tuple(header) != (*NAMES, "income", "split"):
         raise corrupt(path, f"its header is {','.join(header)}")
     if short := [row for row in rows if len(row) != len(header)]:

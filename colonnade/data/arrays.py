@@ -20,30 +20,29 @@ _ACCEPTED = (
 
 
 def from_arrays(
-    x: object, *, who: str = "", like: tuple[Column, ...] | None = None
+    x: object, *, like: tuple[Column, ...] | None = None
 ) -> tuple[Tensor, tuple[Column, ...]]:
     """Features as Colonnade holds them, and their columns; no columns for images.
 
     Give `like`, the columns of training, for later rows: equal categories get equal codes, and a
     category that training had not gets -1.
     """
-    prefix = f"{who}: " if who else ""
     if hasattr(x, "columns") and hasattr(x, "dtypes"):
-        return _from_frame(x, prefix, like)
-    array = _array(x, f"{prefix}features")
+        return _from_frame(x, like)
+    array = _array(x, "features")
     if array.dtype.kind not in "biuf":
         raise DataError(
-            f"{prefix}features of type {array.dtype} are no numbers. {_ACCEPTED} "
+            f"features of type {array.dtype} are no numbers. {_ACCEPTED} "
             "Text goes into a DataFrame, where it becomes categories."
         )
     if array.ndim in (3, 4):
-        return _images(array, prefix), ()
+        return _images(array), ()
     if array.ndim not in (1, 2):
-        raise DataError(f"{prefix}features have the shape {array.shape}. {_ACCEPTED}")
+        raise DataError(f"features have the shape {array.shape}. {_ACCEPTED}")
     table = array[:, None] if array.ndim == 1 else array
     if like:
         if len(like) != table.shape[1]:
-            raise DataError(f"{prefix}{table.shape[1]} columns given, {len(like)} in training.")
+            raise DataError(f"{table.shape[1]} columns given, {len(like)} in training.")
         return _float32(table), like
     name = getattr(x, "name", None)  # a pandas Series may have one
     if array.ndim == 1 and isinstance(name, str):
@@ -51,13 +50,13 @@ def from_arrays(
     return _float32(table), tuple(Column(f"column {place}") for place in range(table.shape[1]))
 
 
-def _images(array: NDArray[Any], prefix: str) -> Tensor:
+def _images(array: NDArray[Any]) -> Tensor:
     images = array if array.ndim == 4 else array[:, None]
     if images.dtype == np.uint8:
         return as_tensor(images)
     if images.dtype.kind == "f":
         return _float32(images)
-    raise DataError(f"{prefix}images are {array.dtype}, neither uint8 nor float. {_ACCEPTED}")
+    raise DataError(f"images are {array.dtype}, neither uint8 nor float. {_ACCEPTED}")
 
 
 def _float32(values: NDArray[Any]) -> Tensor:
@@ -65,13 +64,11 @@ def _float32(values: NDArray[Any]) -> Tensor:
         return as_tensor(values.astype(np.float32))
 
 
-def _from_frame(
-    frame: Any, prefix: str, like: tuple[Column, ...] | None
-) -> tuple[Tensor, tuple[Column, ...]]:
+def _from_frame(frame: Any, like: tuple[Column, ...] | None) -> tuple[Tensor, tuple[Column, ...]]:
     names = [str(name) for name in frame.columns]
     wanted = [column.name for column in like] if like else names
     if absent := [name for name in wanted if name not in names]:
-        raise DataError(f"{prefix}column {absent[0]!r} of training is missing. Add it.")
+        raise DataError(f"column {absent[0]!r} of training is missing. Add it.")
     columns: list[Column] = []
     table = np.empty((len(frame), len(wanted)), np.float32)
     for place, name in enumerate(wanted):
@@ -84,24 +81,22 @@ def _from_frame(
                 table[:, place] = series.to_numpy(dtype=np.float64, na_value=np.nan)
             columns.append(Column(name))
         elif kind in "OSUTbiuf" and (known is None or known.categories):
-            column, table[:, place] = _categories(name, series, known, prefix)
+            column, table[:, place] = _categories(name, series, known)
             columns.append(column)
         else:
             raise DataError(
-                f"{prefix}column '{name}' is of type {series.dtype}. Give numbers, truth values "
+                f"column '{name}' is of type {series.dtype}. Give numbers, truth values "
                 "or categories, the same in training and later; turn dates into numbers first."
             )
     return as_tensor(table), tuple(columns)
 
 
-def _categories(
-    name: str, series: Any, known: Column | None, prefix: str
-) -> tuple[Column, NDArray[Any]]:
+def _categories(name: str, series: Any, known: Column | None) -> tuple[Column, NDArray[Any]]:
     """Sorted by name; a missing value gets -1, which one-hot encoding makes zeros."""
     absent = series.isna().to_numpy()
     values = [str(value) for value in series.to_numpy(dtype=object)[~absent]]
     if not values and known is None:
-        raise DataError(f"{prefix}column '{name}' has no values at all. Leave it out.")
+        raise DataError(f"column '{name}' has no values at all. Leave it out.")
     column = known or Column(name, tuple(sorted(set(values))))
     place = {category: code for code, category in enumerate(column.categories)}
     codes = np.full(len(absent), -1.0, np.float32)
@@ -109,33 +104,32 @@ def _categories(
     return column, codes
 
 
-def labels_from(y: object, who: str = "") -> tuple[Tensor, tuple[str, ...]]:
+def labels_from(y: object) -> tuple[Tensor, tuple[str, ...]]:
     """Labels as int64 codes, and the names of the classes found, sorted."""
-    found, codes = np.unique(_label_values(y, who), return_inverse=True)
+    found, codes = np.unique(_label_values(y), return_inverse=True)
     return torch.from_numpy(codes.astype(np.int64)), tuple(str(value) for value in found.tolist())
 
 
-def label_codes(y: object, classes: tuple[str, ...], who: str = "") -> Tensor:
+def label_codes(y: object, classes: tuple[str, ...]) -> Tensor:
     """Labels of further rows by the names that `labels_from` found."""
-    codes, names = labels_from(y, who)
+    codes, names = labels_from(y)
     for label, name in enumerate(names):
         if name not in classes:
             row = int(torch.nonzero(codes == label)[0])
             raise DataError(
-                f"{f'{who}: ' if who else ''}the label in row {row} is '{name}', none of "
+                f"the label in row {row} is '{name}', none of "
                 f"{', '.join(classes)}. Correct it, or add the class to the training rows."
             )
     return torch.tensor([classes.index(name) for name in names])[codes]
 
 
-def _label_values(y: object, who: str) -> NDArray[Any]:
+def _label_values(y: object) -> NDArray[Any]:
     """Truth values, integers or text: what sorts as people expect."""
-    prefix = f"{who}: " if who else ""
-    array = _array(y, f"{prefix}labels")
+    array = _array(y, "labels")
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or not array.size:
-        raise DataError(f"{prefix}labels of shape {array.shape} are not one per row. Give (rows,).")
+        raise DataError(f"labels of shape {array.shape} are not one per row. Give (rows,).")
     kind = array.dtype.kind
     if kind in "biuU":
         return array
@@ -144,14 +138,14 @@ def _label_values(y: object, who: str) -> NDArray[Any]:
     values = array.tolist()
     for row, value in enumerate(values):
         if value is None or value != value:
-            raise DataError(
-                f"{prefix}the label in row {row} is missing. Remove rows without a label."
-            )
+            raise DataError(f"the label in row {row} is missing. Remove rows without a label.")
         if not isinstance(value, (int, str)) and not (kind == "f" and value.is_integer()):
             raise DataError(
-                f"{prefix}the label in row {row} is {value!r}, neither integer nor text. "
+                f"the label in row {row} is {value!r}, neither integer nor text. "
                 "Give one or the other."
             )
+    if all(isinstance(value, bool) for value in values):
+        return np.array(values)
     if any(isinstance(value, str) for value in values):
         return np.array([str(value) for value in values])
     return np.array([int(value) for value in values])

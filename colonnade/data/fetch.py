@@ -14,8 +14,7 @@ from pathlib import Path
 from colonnade.data.files import (
     cache_folder,
     compute_digest,
-    corrupt,
-    find,
+    find_below,
     missing,
     reading,
 )
@@ -44,6 +43,12 @@ def fetch_source(
             staged = Path(name) / "staged"
             for number, download in enumerate(source.downloads):
                 _stage(source, download, Path(name) / str(number), staged, progress)
+            if find_below(source, staged) is None:
+                raise DataCorrupt(
+                    f"what {source.downloads[0].url} sent does not hold "
+                    f"{', '.join(file.path for file in source.layouts[-1].files)}. Nothing was "
+                    f"kept. Place the files by hand in {target}, from {source.homepage}."
+                )
             # Only now, with everything here and verified, does anything move to its place.
             _merge(staged, target)
     except OSError as error:
@@ -51,9 +56,6 @@ def fetch_source(
             f"'{source.name}' could not be written to {target}: {error}. "
             "Make room there, or set COLONNADE_CACHE to another folder."
         ) from error
-    if find(source, target) is None:
-        files = ", ".join(file.path for file in source.layouts[-1].files)
-        raise corrupt(target, f"what {source.downloads[0].url} sent does not hold {files}")
     return target
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import hashlib
 import json
@@ -25,27 +26,40 @@ _BLOCK = 1 << 20
 def cache_folder() -> Path:
     """Where Colonnade keeps what it fetched and decoded."""
     if chosen := os.environ.get("COLONNADE_CACHE"):
-        return Path(chosen)
+        return Path(chosen).expanduser()
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "colonnade"
 
 
 def search_path(root: Path | None = None) -> list[Path]:
     """The folders in which a set is looked for, in this order."""
-    folders = [] if root is None else [Path(root)]
+    folders = [] if root is None else [Path(root).expanduser()]
     if named := os.environ.get("COLONNADE_DATA"):
-        folders.append(Path(named))
+        folders.append(Path(named).expanduser())
     return list(dict.fromkeys([*folders, cache_folder()]))
 
 
 def find(source: Source, root: Path | None = None) -> tuple[Layout, Path] | None:
     """The first complete layout of a set, and the folder its paths start from."""
     for folder in search_path(root):
-        for start in (folder, folder / source.name):
-            for layout in source.layouts:
-                if all((start / file.path).exists() for file in layout.files):
-                    return layout, start
+        if located := find_below(source, folder):
+            return located
     return None
+
+
+def find_below(source: Source, folder: Path) -> tuple[Layout, Path] | None:
+    for start in (folder, folder / source.name):
+        for layout in source.layouts:
+            if all(_exists(start / file.path) for file in layout.files):
+                return layout, start
+    return None
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # below a folder that we may not enter
+        return False
 
 
 def missing(source: Source, root: Path | None = None) -> DataMissing:
@@ -79,6 +93,9 @@ def reading(path: Path) -> Iterator[None]:
         KeyError,
         IndexError,
         SyntaxError,  # Pillow, on a broken PNG chunk
+        TypeError,  # HDF5 and NumPy files with a group or array where the other should be
+        AttributeError,
+        csv.Error,
         zlib.error,
         lzma.LZMAError,
         zipfile.BadZipFile,

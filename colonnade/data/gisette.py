@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.data.files import contents, corrupt, reading
+from colonnade.data.files import corrupt
 from colonnade.data.source import Download, File, Layout, Options, Source
 from colonnade.data.split import official
+from colonnade.data.tables import numbers, text_lines
 from colonnade.data.types import Column, Dataset
 
 _FILES = (
@@ -23,13 +24,8 @@ _FILES = (
 
 def _part(folder: Path, part: str) -> tuple[NDArray[Any], NDArray[Any]]:
     features, labels = folder / f"gisette_{part}.data", folder / f"gisette_{part}.labels"
-    lines = [line for line in contents(features).decode("latin-1").splitlines() if line.strip()]
-    if not lines:
-        raise corrupt(features, "it has no rows")
-    with reading(features):
-        x = np.loadtxt(lines, np.float32, ndmin=2)
-    with reading(labels):
-        y = np.array(contents(labels).split(), dtype=np.int64)
+    x = numbers(features, text_lines(features))
+    y = numbers(labels, text_lines(labels), np.int64)[:, 0]
     if len(x) != len(y) or not np.isin(y, (-1, 1)).all():
         raise corrupt(labels, f"it must have -1 or 1 for each of {len(x)} rows")
     return x, (y > 0).astype(np.int64)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from colonnade.data.files import corrupt, reading
 from colonnade.data.source import Download, File, Layout, Options, Source
 from colonnade.data.split import official
+from colonnade.data.tables import numbers, text_lines
 from colonnade.data.types import Column, Dataset
 
 CLASSES = (
@@ -33,7 +34,7 @@ _COMPACT = "hapt_features.npz"
 def read_compact(folder: Path, options: Options) -> Dataset:
     """All windows in one file, features as int16 in units of 1/32767."""
     path = folder / _COMPACT
-    with reading(path), np.load(path, allow_pickle=False) as file:
+    with reading(path), path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
         coded, labels = file["features"], file["label"]
         is_test, names = file["is_test"].astype(bool), file["feature_names"].tolist()
     x = coded.astype(np.float32) / np.float32(32767)
@@ -45,20 +46,15 @@ def read_official(folder: Path, options: Options) -> Dataset:
     """The authors' text files: numbers between blanks, labels 1..12."""
     base = folder / "hapt"
     listed = base / "features.txt"
-    with reading(listed):
-        names = [
-            line.split()[-1] for line in listed.read_text("ascii").splitlines() if line.strip()
-        ]
+    names = [line.split()[-1] for line in text_lines(listed)]
     train, test = (_part(base / part, part.lower()) for part in ("Train", "Test"))
     return _checked(listed, train, test, names)
 
 
 def _part(folder: Path, part: str) -> tuple[NDArray[Any], NDArray[Any]]:
     features, labels = folder / f"X_{part}.txt", folder / f"y_{part}.txt"
-    with reading(features):
-        x = np.loadtxt(features, np.float32, ndmin=2)
-    with reading(labels):
-        y = np.loadtxt(labels, np.int64, ndmin=1) - 1
+    x = numbers(features, text_lines(features))
+    y = numbers(labels, text_lines(labels), np.int64)[:, 0] - 1
     if len(x) != len(y):
         raise corrupt(labels, f"it has {len(y)} labels for {len(x)} windows")
     return x, y

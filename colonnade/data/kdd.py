@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.data.files import contents, corrupt, reading
 from colonnade.data.source import Download, File, Layout, Options, Source
 from colonnade.data.split import official
-from colonnade.data.tables import assemble
+from colonnade.data.tables import assemble, numbers, text_lines
 from colonnade.data.types import Dataset
 
 CATEGORICAL = frozenset({"protocol_type", "service", "flag"})
@@ -64,16 +63,12 @@ _NSL_FIELDS = (*_KDD99_FIELDS, "difficulty")
 
 
 def _table(path: Path, fields: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    lines = contents(path).decode("latin-1").splitlines()
     # Most lines of KDD Cup 1999 are copies of another: parse each distinct one once.
     place: dict[str, int] = {}
-    which = [place.setdefault(line, len(place)) for line in lines if line]
-    if not which:
-        raise corrupt(path, "it has no rows")
+    which = [place.setdefault(line, len(place)) for line in text_lines(path)]
     text = CATEGORICAL | {"label"}
     kinds = np.dtype([(name, "S32" if name in text else "f4") for name in fields])
-    with reading(path):
-        distinct = np.loadtxt(list(place), kinds, comments=None, delimiter=",", ndmin=1)
+    distinct = numbers(path, place, kinds, ",")
     return {name: distinct[name][which] for name in fields}
 
 

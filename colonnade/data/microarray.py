@@ -22,7 +22,7 @@ _FILE = File(
 def read(folder: Path, options: Options, *, key: str) -> Dataset:
     """Expression levels as published; genes are numbered, their names were not kept."""
     path = folder / _FILE.path
-    with reading(path), np.load(path, allow_pickle=False) as file:
+    with reading(path), path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
         x, y, classes = file[f"{key}_x"], file[f"{key}_y"], file[f"{key}_classes"].tolist()
     if x.ndim != 2 or y.shape != x.shape[:1] or y.max(initial=0) >= len(classes):
         raise corrupt(path, f"{key}: {x.shape} levels, {y.shape} labels, {len(classes)} classes")

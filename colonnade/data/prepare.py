@@ -33,15 +33,15 @@ class Preparation:
 
     @staticmethod
     def fit(
-        x: Tensor, columns: tuple[Column, ...] = (), *, standardise: bool = True, who: str = ""
+        x: Tensor, columns: tuple[Column, ...] = (), *, standardise: bool = True
     ) -> Preparation:
         """Learn from training rows: a table (n, d) or images (n, c, h, w)."""
-        _check_shape(x, columns, who)
+        _check_shape(x, columns)
         if not len(x):
-            raise DataError(f"{_of(who)}there are no training rows. Give at least one.")
+            raise DataError("there are no training rows. Give at least one.")
         unit = 255.0 if x.dtype == torch.uint8 and x.dim() == 4 else 1.0
         if x.dim() == 2:
-            check_table(x, columns, who)
+            check_table(x, columns)
         if not standardise:
             width = x.shape[1]
             return Preparation(columns, _full(width, 0.0), _full(width, 1.0), unit)
@@ -50,7 +50,7 @@ class Preparation:
         elif x.dtype == torch.uint8:
             mean, std = _byte_moments(x)
         else:
-            mean, std = _float_image_moments(x, who)
+            mean, std = _float_image_moments(x)
         return Preparation(columns, mean, std, unit)
 
     @property
@@ -70,7 +70,7 @@ class Preparation:
 
     def apply(self, x: Tensor) -> Tensor:
         """Tables: float32 (n, width). Images: as they are."""
-        _check_shape(x, self.columns, "")
+        _check_shape(x, self.columns)
         if x.shape[1] != len(self.mean):
             raise DataError(
                 f"prepared for {len(self.mean)} channels, given {x.shape[1]}. Give the same "
@@ -80,7 +80,7 @@ class Preparation:
             if (x.dtype == torch.uint8) != (self.unit == 255.0):
                 raise DataError(f"images are {x.dtype}, unlike those of training. Use one type.")
             return x
-        check_table(x, self.columns, "")
+        check_table(x, self.columns)
         out = torch.zeros(len(x), self.width)
         numeric, places = self._numeric_places()
         for start in range(0, len(x), _CHUNK):
@@ -145,23 +145,19 @@ def _numeric(columns: tuple[Column, ...]) -> Tensor:
     return torch.tensor(chosen, dtype=torch.long)
 
 
-def _of(who: str) -> str:
-    return f"{who}: " if who else ""
-
-
-def _check_shape(x: Tensor, columns: tuple[Column, ...], who: str) -> None:
+def _check_shape(x: Tensor, columns: tuple[Column, ...]) -> None:
     if x.dim() == 2 and len(columns) == x.shape[1]:
         return
     if x.dim() == 4 and not columns:
         return
     raise DataError(
-        f"{_of(who)}features of shape {tuple(x.shape)} do not go with {len(columns)} columns. "
+        f"features of shape {tuple(x.shape)} do not go with {len(columns)} columns. "
         "Give a table (rows, columns) and one Column each, or images (rows, channels, height, "
         "width) and no Column."
     )
 
 
-def check_table(x: Tensor, columns: tuple[Column, ...], who: str) -> None:
+def check_table(x: Tensor, columns: tuple[Column, ...]) -> None:
     """Refuse NaN and infinity in numeric columns, and codes that name no category."""
     for place, column in enumerate(columns):
         values = x[:, place]
@@ -174,8 +170,7 @@ def check_table(x: Tensor, columns: tuple[Column, ...], who: str) -> None:
         if not bool(right.all()):
             row = int(torch.nonzero(~right)[0])
             raise DataError(
-                f"{_of(who)}column '{column.name}' has {values[row].item():g} in row {row}, "
-                f"not {wanted}."
+                f"column '{column.name}' has {values[row].item():g} in row {row}, not {wanted}."
             )
 
 
@@ -191,7 +186,7 @@ def _table_moments(x: Tensor, columns: tuple[Column, ...]) -> tuple[Tensor, Tens
         squares += (x[rows].double() - mean).square().sum(0)
     std = (squares / len(x)).sqrt()
     std[std == 0] = 1.0
-    categorical = torch.tensor([bool(column.categories) for column in columns])
+    categorical = torch.tensor([bool(column.categories) for column in columns], dtype=torch.bool)
     mean[categorical], std[categorical] = 0.0, 1.0
     return mean, std
 
@@ -215,13 +210,13 @@ def _byte_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     return mean, std
 
 
-def _float_image_moments(x: Tensor, who: str) -> tuple[Tensor, Tensor]:
+def _float_image_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     rows = max(1, _PIXELS // max(1, x.shape[1] * x.shape[2] * x.shape[3]))
     chunks = [slice(start, start + rows) for start in range(0, len(x), rows)]
     pixels = len(x) * x.shape[2] * x.shape[3]
     total = sum((x[c].double().sum((0, 2, 3)) for c in chunks), _full(x.shape[1], 0.0))
     if not bool(torch.isfinite(total).all()):
-        raise DataError(f"{_of(who)}images have NaN or infinite pixels. Remove or fill them.")
+        raise DataError("images have NaN or infinite pixels. Remove or fill them.")
     mean = total / pixels
     centre = mean[:, None, None]
     squares = sum(
@@ -231,22 +226,18 @@ def _float_image_moments(x: Tensor, who: str) -> tuple[Tensor, Tensor]:
     return mean, torch.where(std < _FLAT, 1.0, std)
 
 
-def check_labels(y: Tensor, classes: tuple[str, ...], who: str = "") -> None:
+def check_labels(y: Tensor, classes: tuple[str, ...]) -> None:
     """Refuse labels that are no index into `classes`, and classes without a row."""
     if y.dim() != 1 or y.dtype != torch.int64:
-        raise DataError(
-            f"{_of(who)}labels are {y.dtype} of shape {tuple(y.shape)}. Give int64 (rows,)."
-        )
+        raise DataError(f"labels are {y.dtype} of shape {tuple(y.shape)}. Give int64 (rows,).")
     wrong = (y < 0) | (y >= len(classes))
     if bool(wrong.any()):
         row = int(torch.nonzero(wrong)[0])
         raise DataError(
-            f"{_of(who)}the label in row {row} is {int(y[row])}, but there are {len(classes)} "
+            f"the label in row {row} is {int(y[row])}, but there are {len(classes)} "
             f"classes: labels are 0..{len(classes) - 1}. Correct it, or name all classes."
         )
     counts = torch.bincount(y, minlength=len(classes))
     if bool((counts == 0).any()):
         empty = ", ".join(f"'{classes[int(i)]}'" for i in torch.nonzero(counts == 0))
-        raise DataError(
-            f"{_of(who)}no row has the class {empty}. Add rows of it, or leave the class out."
-        )
+        raise DataError(f"no row has the class {empty}. Add rows of it, or leave the class out.")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import csv
 from pathlib import Path
 
 import numpy as np
 
-from colonnade.data.files import contents, corrupt, reading
+from colonnade.data.files import corrupt, reading
 from colonnade.data.source import Download, File, Layout, Options, Source
 from colonnade.data.split import undivided
+from colonnade.data.tables import numbers, text_lines
 from colonnade.data.types import Column, Dataset
 
 _FOLDER = "TCGA-PANCAN-HiSeq-801x20531"
@@ -18,18 +18,16 @@ _FOLDER = "TCGA-PANCAN-HiSeq-801x20531"
 def read(folder: Path, options: Options) -> Dataset:
     """`data.csv` and `labels.csv` name the same samples in the same order; both have a header."""
     path, labelled = folder / _FOLDER / "data.csv", folder / _FOLDER / "labels.csv"
-    header, *lines = contents(path).decode("latin-1").splitlines() or [""]
+    header, *lines = text_lines(path) or [""]
     genes = header.split(",")[1:]
-    pairs = [line.split(",", 1) for line in lines if line]
+    pairs = [line.split(",", 1) for line in lines]
     if not genes or not pairs or any(len(pair) != 2 for pair in pairs):
         raise corrupt(path, "it has no genes, no samples, or samples without values")
-    with reading(path):
-        x = np.loadtxt([values for _, values in pairs], np.float32, delimiter=",", ndmin=2)
+    x = numbers(path, [values for _, values in pairs], delimiter=",")
     if x.shape[1] != len(genes):
         raise corrupt(path, f"its header names {len(genes)} genes, its rows have {x.shape[1]}")
     with reading(labelled):
-        text = contents(labelled).decode("latin-1").splitlines()
-        tumours = dict(row for row in csv.reader(text[1:]) if row)
+        tumours = dict(line.split(",") for line in text_lines(labelled)[1:])
         classes, y = np.unique([tumours[sample] for sample, _ in pairs], return_inverse=True)
     columns = tuple(Column(gene) for gene in genes)
     return undivided("rna-seq", x, y, tuple(classes.tolist()), columns)

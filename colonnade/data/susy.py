@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from colonnade.data.files import corrupt, reading
 from colonnade.data.source import Download, File, Layout, Options, Source
 from colonnade.data.split import official, undivided
+from colonnade.data.tables import numbers
 from colonnade.data.types import Column, Dataset
 from colonnade.errors import DataError
 
@@ -46,9 +47,9 @@ def stream(path: Path, rows: int | None = None, chunk: int = 100_000) -> Iterato
     """The file's rows (all, or the first `rows`) in order, at most `chunk` at a time."""
     packed = path.suffix == ".gz"
     with reading(path), gzip.open(path, "rt") if packed else path.open() as file:
-        lines = islice(file, rows)
+        lines = islice((line for line in file if line.strip()), rows)
         while block := list(islice(lines, chunk)):
-            table = np.loadtxt(block, np.float32, delimiter=",", ndmin=2)
+            table = numbers(path, block, delimiter=",")
             if table.shape[1] != 1 + len(NAMES):
                 raise ValueError(f"its rows have {table.shape[1]} fields, not {1 + len(NAMES)}")
             if not np.isin(table[:, 0], (0, 1)).all():

@@ -1,15 +1,35 @@
-"""Columns of tables: categories to codes, text to numbers."""
+"""Columns of tables: text to numbers, categories to codes."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
+from colonnade.data.files import contents, corrupt, reading
 from colonnade.data.types import Column
 
 _Strings = NDArray[np.str_] | NDArray[np.bytes_]
+
+
+def text_lines(path: Path) -> list[str]:
+    """The lines of a text file that are not blank; unpacked if its name says so."""
+    return [line for line in contents(path).decode("latin-1").splitlines() if line.strip()]
+
+
+def numbers(
+    path: Path, lines: Iterable[str], kind: DTypeLike = np.float32, delimiter: str | None = None
+) -> NDArray[Any]:
+    """Lines of `path` as a table, or as records where `kind` has fields; DataCorrupt for none."""
+    lines = list(lines)
+    if not lines:
+        raise corrupt(path, "it has no rows")
+    dimensions: Literal[1, 2] = 2 if np.dtype(kind).names is None else 1
+    with reading(path):
+        return np.loadtxt(lines, kind, comments=None, delimiter=delimiter, ndmin=dimensions)
 
 
 def encode(name: str, train: _Strings, test: _Strings) -> tuple[Column, NDArray[Any], NDArray[Any]]:

@@ -66,7 +66,7 @@ def _from_file(path: Path) -> ModuleType:
     sys.modules[name] = module  # dataclasses look their module up
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # noqa: BLE001  whatever the user's file raises
+    except Exception as error:
         del sys.modules[name]
         raise MethodError(f"method = '{path}': {type(error).__name__}: {error}") from error
     return module

@@ -37,8 +37,8 @@ async def owner(me: Party, cfg: Centralised) -> None:
             loss.backward()  # 2.
             optimizer.step()
             me.log(loss=loss)
-        if me.evaluates_now:
-            me.score("test", await owner_predict(me, cfg, "test"))
+        for split in me.held_out if me.evaluates_now else []:
+            me.score(split, await owner_predict(me, cfg, split))
 
 
 async def owner_predict(me: Party, cfg: Centralised, split: str) -> Tensor:

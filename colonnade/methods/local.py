@@ -40,12 +40,17 @@ async def alone(me: Party, cfg: Local) -> None:
             loss.backward()  # 2.
             optimizer.step()
             me.log(loss=loss)
-        if me.evaluates_now:
-            me.score("test", await alone_predict(me, cfg, "test"))
+        for split in me.held_out if me.evaluates_now else []:
+            me.score(split, model_logits(me, model, split))
 
 
-async def alone_predict(me: Party, cfg: Local, split: str) -> Tensor:
-    model = model_of(me, cfg)
+async def alone_predict(me: Party, cfg: Local, split: str) -> Tensor | None:
+    if not me.holds("model"):
+        return None  # it never had labels to learn from
+    return model_logits(me, model_of(me, cfg), split)
+
+
+def model_logits(me: Party, model: nn.Module, split: str) -> Tensor:
     with me.evaluating():
         return torch.cat([model(batch.x) for batch in me.rows(split)])  # (rows, classes)
 

@@ -53,8 +53,8 @@ async def passive(me: Party, active: Peer, cfg: SplitNN) -> None:
             optimizer.zero_grad()
             embedding.backward(gradient)  # 6. back-propagate, step
             optimizer.step()
-        if me.evaluates_now:
-            await passive_predict(me, active, cfg, "test")
+        for split in me.held_out if me.evaluates_now else []:
+            await passive_predict(me, active, cfg, split)
 
 
 async def active(me: Party, passives: list[Peer], cfg: SplitNN) -> None:
@@ -73,8 +73,8 @@ async def active(me: Party, passives: list[Peer], cfg: SplitNN) -> None:
             for peer, leaf in zip(passives, leaves, strict=True):
                 peer.send(GRADIENT, leaf.grad)  # 5. send dL/dh_k
             me.log(loss=loss)
-        if me.evaluates_now:
-            me.score("test", await active_predict(me, passives, cfg, "test"))
+        for split in me.held_out if me.evaluates_now else []:
+            me.score(split, await active_predict(me, passives, cfg, split))
 
 
 async def passive_predict(me: Party, active: Peer, cfg: SplitNN, split: str) -> None:
@@ -98,7 +98,9 @@ async def active_predict(me: Party, passives: list[Peer], cfg: SplitNN, split: s
 
 def bottom_of(me: Party, cfg: SplitNN) -> nn.Module:
     """b_k: the party's own network, up to an embedding of width d."""
-    return me.keep("bottom", lambda: network(me.recipe.model, me.shape, cfg.dim, **me.recipe.model_options))
+    return me.keep(
+        "bottom", lambda: network(me.recipe.model, me.shape, cfg.dim, **me.recipe.model_options)
+    )
 
 
 def top_of(me: Party, passives: int, cfg: SplitNN) -> nn.Module:

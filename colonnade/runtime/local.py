@@ -101,9 +101,7 @@ class Outbox:
             raise KindError(f"'{me.name}' sent '{kind.name}' to '{receiver}', which is no peer")
         _, epoch, step = me.position
         self._mail.post(
-            Message(
-                me.name, receiver, kind, value, 0, me.phase, epoch, step, me.hop + 1, me.clock
-            )
+            Message(me.name, receiver, kind, value, 0, me.phase, epoch, step, me.hop + 1, me.clock)
         )
 
 
@@ -192,7 +190,9 @@ class _Scheduler:
                     break  # decided by the clock, when nobody else can go on
                 message = self._take(task, wanted)
                 if message is None:
-                    self.mail.waiting[wanted.peers[0].name, party.name, wanted.kind.name] = party.name
+                    self.mail.waiting[wanted.peers[0].name, party.name, wanted.kind.name] = (
+                        party.name
+                    )
                     break
                 answer = self._accept(task, message)
             task.wanted = wanted
@@ -204,7 +204,9 @@ class _Scheduler:
             raise
         except Exception as error:
             phase, epoch, step = party.position
-            where = f"in '{phase}', epoch {epoch + 1}, step {step + 1}" if phase else "in its set-up"
+            where = (
+                f"in '{phase}', epoch {epoch + 1}, step {step + 1}" if phase else "in its set-up"
+            )
             raise RoleFailed(
                 f"'{party.name}' ({party.role}) failed {where}: {type(error).__name__}: {error}"
             ) from error

@@ -81,7 +81,9 @@ class Kind:
         fits = len(self.shape) == value.dim()
         if fits:
             for declared, size in zip(self.shape, value.shape, strict=True):
-                expected = declared if isinstance(declared, int) else sizes.setdefault(declared, size)
+                expected = (
+                    declared if isinstance(declared, int) else sizes.setdefault(declared, size)
+                )
                 fits = fits and size == expected
         if not fits:
             raise KindError(
@@ -107,7 +109,9 @@ class Kind:
         elif isinstance(value, Mapping):
             for key, child in value.items():
                 if not isinstance(key, str):
-                    raise KindError(f"'{sender}' sent '{self.name}' with the name {key!r}: use text")
+                    raise KindError(
+                        f"'{sender}' sent '{self.name}' with the name {key!r}: use text"
+                    )
                 self._check_tree(child, sender, f"{where}.{key}" if where else key)
         elif not isinstance(value, bool | int | float | str | bytes):
             raise KindError(

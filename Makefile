@@ -1,0 +1,47 @@
+# Colonnade. `make` alone explains itself.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# OpenMP threads that spin while they wait make a busy machine up to 100 times slower.
+export OMP_WAIT_POLICY ?= PASSIVE
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean
+
+help: ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+demo: $(VENV)/.core ## install the core into .venv and run the demo
+	$(BIN)/colonnade demo
+
+test: $(VENV)/.all ## install everything into .venv and run the tests
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.all ## format check, lint, types, import layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/.core ## speed against hand-written loops, growth, accuracy (about 15 minutes)
+	$(BIN)/python benchmarks/speed/bench.py
+
+clean: ## remove .venv and all caches; runs/ stays
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(VENV)/bin/python:
+	@echo "making a virtual environment in $(VENV)"
+	$(PYTHON) -m venv $(VENV)
+
+# torch first and alone, at its exact version: a later package must not choose another one.
+$(VENV)/.core: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing Colonnade (PyTorch is about 200 MB; this takes a minute the first time)"
+	$(PIP) "$$(grep -i '^torch==' constraints.txt)"
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.all: pyproject.toml constraints.txt | $(VENV)/.core
+	@echo "installing all extras and the developers' tools"
+	$(PIP) --editable '.[all,dev]'
+	@touch $@ $(VENV)/.core

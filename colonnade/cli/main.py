@@ -1,0 +1,315 @@
+"""The command line: arguments in, library calls, text out."""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import colonnade
+from colonnade import data, demo, methods, predict, report
+from colonnade.cli.progress import Progress
+from colonnade.errors import ColonnadeError, DataError, InputError, RunError
+from colonnade.report import units
+from colonnade.run import Observer, Result, read_json, run
+from colonnade.wire import ledger
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; 0 is success, 2 a mistake in the input, 1 a failure, 130 Ctrl-C."""
+    parsed = parser().parse_args(arguments)
+    errors = Console(stderr=True, highlight=False)
+    try:
+        parsed.command(parsed)
+    except ColonnadeError as error:
+        errors.print(Text(f"{type(error).__name__}: {error}"), soft_wrap=True)
+        return 2 if isinstance(error, InputError) else 1
+    except KeyboardInterrupt:
+        errors.print("stopped", highlight=False)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # the reader of a pipe has left; there is nobody to tell
+        return 1
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    top = argparse.ArgumentParser(
+        prog="colonnade",
+        description="Vertical and hybrid federated learning with deep models.",
+    )
+    top.add_argument("--version", action="version", version=f"colonnade {colonnade.__version__}")
+    commands = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    sub = _command(commands, "demo", _demo, "a first run on real data, with baselines and a report")
+    sub.add_argument("--out", type=Path, default=Path("runs/demo"), metavar="DIR")
+
+    sub = _command(commands, "run", _run, "train one configuration")
+    sub.add_argument("file", type=Path, metavar="FILE", help="a TOML file")
+    sub.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="override a setting, such as epochs=3 or splitnn.cut=sum",
+    )
+    sub.add_argument("--runtime", choices=["local"], default="local")
+    sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<name>")
+    sub.add_argument("--resume", type=Path, metavar="DIR", help="go on with a stopped run")
+    sub.add_argument("--device", choices=["cpu", "cuda"])
+
+    sub = _command(commands, "predict", _predict, "predictions of a trained run")
+    sub.add_argument("run", type=Path, metavar="RUN")
+    sub.add_argument(
+        "--data",
+        action="append",
+        default=[],
+        metavar="PARTY=FILE",
+        help="new rows of one party (.npy or .csv); default: the run's test rows",
+    )
+    sub.add_argument("--out", type=Path, metavar="FILE", help="default: RUN/predictions.csv")
+
+    _command(commands, "methods", _methods, "the methods there are")
+
+    sub = _command(commands, "data", _data, "the data sets there are")
+    sub.add_argument("action", choices=["list", "fetch", "check"], nargs="?", default="list")
+    sub.add_argument("name", nargs="?", metavar="NAME")
+
+    sub = _command(commands, "compare", _compare, "several runs side by side")
+    sub.add_argument("runs", nargs="+", type=Path, metavar="RUN")
+
+    sub = _command(commands, "report", _report, "one self-contained HTML file")
+    sub.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the first is the main one")
+    sub.add_argument("--out", type=Path, metavar="FILE", help="default: report.html of the first")
+
+    sub = _command(commands, "ledger", _ledger, "what left each party")
+    sub.add_argument("run", type=Path, metavar="RUN")
+    return top
+
+
+def _command(commands: Any, name: str, function: Any, summary: str) -> argparse.ArgumentParser:
+    sub: argparse.ArgumentParser = commands.add_parser(name, help=summary, description=summary)
+    sub.set_defaults(command=function)
+    sub.add_argument("--json", action="store_true", help="print JSON, nothing else")
+    sub.add_argument("--quiet", action="store_true", help="print as little as possible")
+    return sub
+
+
+def _console(arguments: argparse.Namespace) -> Console:
+    return Console(highlight=False, quiet=arguments.json or arguments.quiet)
+
+
+def _say(text: str) -> None:
+    """The one thing a quiet command still prints."""
+    sys.stdout.write(text + "\n")
+
+
+def _demo(arguments: argparse.Namespace) -> None:
+    console = _console(arguments)
+
+    def observer(label: str) -> Observer:
+        return Progress(console, label)
+
+    console.print(
+        "Real handwritten digits, cut into quarters; four parties, each holding one of them.\n"
+    )
+    results = demo.demo(arguments.out, observer)
+    _finish(arguments, console, results)
+
+
+def _run(arguments: argparse.Namespace) -> None:
+    console = _console(arguments)
+    overrides = list(arguments.overrides)
+    if arguments.device:
+        overrides.append(f"device={arguments.device}")
+    try:
+        result = run(
+            arguments.file,
+            overrides=overrides,
+            out=arguments.out,
+            resume=arguments.resume,
+            observer=Progress(console),
+        )
+    except KeyboardInterrupt:
+        console.print("\nGo on from the last checkpoint with the same command and --resume DIR.")
+        raise
+    _finish(arguments, console, [result])
+
+
+def _finish(arguments: argparse.Namespace, console: Console, results: list[Result]) -> None:
+    """The table, the sentence, and where the report lies."""
+    contents = [result.content for result in results]
+    first = results[0]
+    page = report.write_report(contents, first.path / "report.html")
+    if arguments.json:
+        _say(json.dumps(first.content, indent=1))
+    console.print()
+    console.print(report.summary(contents))
+    console.print(Text(report.sentences(first.content)))
+    console.print(Text(f"\nresult  {first.path / 'result.json'}\nreport  {page}"), soft_wrap=True)
+    if arguments.quiet and not arguments.json:
+        _say(str(first.path))
+
+
+def _predict(arguments: argparse.Namespace) -> None:
+    console = _console(arguments)
+    trained = predict.load(arguments.run)
+    rows = dict(_rows(text) for text in arguments.data) or None
+    predictions = trained.predict(rows)
+    truth = None if rows is not None else trained.labels()
+    out = arguments.out or arguments.run / "predictions.csv"
+    _write_predictions(predictions, truth, out)
+    table = Table("Party", "Rows", "Accuracy", box=None)
+    shown = []
+    for name, prediction in predictions.items():
+        right = None if truth is None else float((prediction.codes == truth).double().mean())
+        table.add_row(name, str(len(prediction)), "" if right is None else units.percent(right))
+        shown.append({"party": name, "rows": len(prediction), "accuracy": right})
+    console.print(table)
+    console.print(Text(f"\npredictions  {out}"), soft_wrap=True)
+    if arguments.json:
+        _say(json.dumps({"predictions": str(out), "parties": shown}))
+    elif arguments.quiet:
+        _say(str(out))
+
+
+def _rows(text: str) -> tuple[str, Any]:
+    import numpy as np
+
+    name, equals, file = text.partition("=")
+    if not equals:
+        raise DataError(f"--data {text}: write PARTY=FILE, for example bank=bank.npy")
+    path = Path(file)
+    try:
+        if path.suffix == ".npy":
+            return name, np.load(path, allow_pickle=False)
+        return name, np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2, dtype=np.float32)
+    except OSError as error:
+        raise DataError(f"--data {text}: {error.strerror or error}") from None
+    except ValueError as error:
+        raise DataError(
+            f"--data {text}: {error}. Give a .npy array, or a .csv of numbers with a header line"
+        ) from None
+
+
+def _write_predictions(predictions: Any, truth: Any, out: Path) -> None:
+    try:
+        with out.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            label = [] if truth is None else ["label"]
+            writer.writerow(["party", "id", "predicted", "probability", *label])
+            for name, prediction in predictions.items():
+                best = prediction.probabilities.max(1).values.tolist()
+                ids, labels = prediction.ids.tolist(), prediction.labels
+                known = [] if truth is None else [prediction.classes[c] for c in truth.tolist()]
+                for number, (row, predicted, share) in enumerate(
+                    zip(ids, labels, best, strict=True)
+                ):
+                    end = [known[number]] if known else []
+                    writer.writerow([name, row, predicted, f"{share:.6f}", *end])
+    except OSError as error:
+        raise RunError(f"{out} cannot be written: {error.strerror}") from None
+
+
+def _methods(arguments: argparse.Namespace) -> None:
+    found = [methods.find(name).method for name in methods.names()]
+    if arguments.json:
+        rows = [{"name": m.name, "summary": m.summary, "reference": m.reference} for m in found]
+        _say(json.dumps(rows))
+        return
+    table = Table("Method", "What it is", "Roles", "Messages", box=None)
+    for method in found:
+        kinds = ", ".join(kind.name for kind in method.kinds) or "none"
+        table.add_row(method.name, method.summary, ", ".join(method.roles), kinds)
+    _console(arguments).print(table)
+
+
+def _data(arguments: argparse.Namespace) -> None:
+    console = _console(arguments)
+    if arguments.action == "list":
+        rows = data.available()
+        if arguments.json:
+            _say(json.dumps([vars(row) for row in rows]))
+            return
+        table = Table("Data set", "Status", "Size", "What it is", "Where", box=None)
+        for row in rows:
+            size = units.size(row.bytes) if row.bytes else ""
+            cells = (row.name, row.status, size, row.description, row.where)
+            table.add_row(*(Text(cell) for cell in cells))
+        console.print(table)
+        return
+    if not arguments.name:
+        raise DataError(f"colonnade data {arguments.action}: which one? See colonnade data list")
+    if arguments.action == "fetch":
+        folder = data.fetch(arguments.name)
+        console.print(Text(f"'{arguments.name}' lies in {folder}"), soft_wrap=True)
+        return
+    checked = data.check(arguments.name)
+    if arguments.json:
+        _say(json.dumps([{"path": str(c.path), "verdict": c.verdict} for c in checked]))
+    for one in checked:
+        console.print(Text(f"{one.verdict:12} {one.path}"), soft_wrap=True)
+    if any(one.verdict == "wrong" for one in checked):
+        raise data_corrupt(arguments.name)
+
+
+def data_corrupt(name: str) -> DataError:
+    return DataError(f"'{name}': a file is not the published one; fetch or place it again")
+
+
+def _results(runs: Sequence[Path]) -> list[dict[str, Any]]:
+    results = [read_json(path / "result.json") for path in runs]
+    for result in results:
+        report.check(result)
+    return results
+
+
+def _compare(arguments: argparse.Namespace) -> None:
+    results = _results(arguments.runs)
+    if arguments.json:
+        _say(report.as_json(results))
+    _console(arguments).print(report.comparison(results))
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    results = _results(arguments.runs)
+    try:
+        page = report.write_report(results, arguments.out or arguments.runs[0] / "report.html")
+    except OSError as error:
+        raise RunError(f"the report cannot be written: {error.strerror}") from None
+    if arguments.json:
+        _say(json.dumps({"report": str(page)}))
+    else:
+        _say(str(page))
+
+
+def _ledger(arguments: argparse.Namespace) -> None:
+    path = arguments.run / "ledger.jsonl"
+    result = read_json(arguments.run / "result.json")
+    if not path.exists():
+        raise RunError(f"{arguments.run} has no ledger")
+    wire = ledger.summarise(ledger.read(path), {})  # reading checks the chain
+    for name, kind in wire["by_kind"].items():
+        kind |= {k: v for k, v in result["wire"]["by_kind"].get(name, {}).items() if k == "reveals"}
+    if arguments.json:
+        _say(json.dumps(wire))
+        return
+    console = _console(arguments)
+    console.print(report.flows_table(wire["flows"], result["wire"]["by_kind"]))
+    console.print(
+        f"{units.count(wire['messages'])} messages, {units.size(wire['bytes'])}; "
+        "the chain of hashes holds"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

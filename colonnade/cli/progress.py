@@ -1,0 +1,79 @@
+"""What a run shows while it works: one live line in a terminal, plain lines anywhere else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from colonnade.assemble import Federation
+from colonnade.config import Config
+from colonnade.report import units
+from colonnade.run import Observer
+from colonnade.wire import Ledger
+
+BAR = 24
+
+
+class Progress(Observer):
+    """Prints a line per epoch; in a terminal also a bar that moves within the epoch."""
+
+    def __init__(self, console: Console, label: str = "") -> None:
+        self._console = console
+        self._label = label
+        self._live: Live | None = None
+
+    def began(self, config: Config, federation: Federation, ledger: Ledger) -> None:
+        self._epochs = config.run.epochs
+        self._federation, self._ledger = federation, ledger
+        self._several = sum(party.labelled for party in federation.parties.values()) > 1
+        self._start = time.perf_counter()
+        if self._label:
+            self._console.print(Text(self._label, style="bold"))
+        if self._console.is_terminal:
+            self._live = Live(
+                console=self._console,
+                get_renderable=self._bar,
+                refresh_per_second=4,
+                transient=True,
+            )
+            self._live.start()
+
+    def epoch(self, party: str, row: Mapping[str, Any]) -> None:
+        numbers = {k: v for k, v in row.items() if k not in ("phase", "epoch", "seconds")}
+        if not numbers:
+            return  # a party that only answers others
+        phase = "" if row["phase"] == "train" else f"{row['phase']} "
+        cells = [f"  {phase}epoch {row['epoch']}/{self._epochs}"]
+        if self._several:
+            cells.append(party)
+        cells += [_metric(name, value) for name, value in numbers.items()]
+        cells += [units.size(self._ledger.bytes), units.duration(row["seconds"])]
+        self._console.print(Text("  ".join(cells)))
+
+    def ended(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _bar(self) -> Text:
+        parties = self._federation.parties
+        shares = [party.progress for party in parties.values() if party.progress[0]]
+        phase, share = min(shares, key=lambda pair: pair[1], default=("preparing", 0.0))
+        elapsed = time.perf_counter() - self._start
+        left = f"{units.duration(elapsed / share * (1 - share))} left" if share > 0.01 else ""
+        full = round(share * BAR)
+        return Text(
+            f"  {'━' * full}{'╌' * (BAR - full)} {100 * share:3.0f} %  {phase}  "
+            f"{units.size(self._ledger.bytes)}  {left}"
+        )
+
+
+def _metric(name: str, value: float) -> str:
+    if name.endswith("accuracy"):
+        return f"{name.replace('_', ' ')} {units.percent(value)}"
+    return f"{name.replace('_', ' ')} {value:.4f}"

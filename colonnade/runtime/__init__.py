@@ -1,0 +1,1 @@
+"""What drives roles: all in one process, or one party each."""
