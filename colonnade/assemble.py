@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from colonnade import data, models
-from colonnade.config import Config, check_name
+from colonnade.config import Config, check_name, same_but_for_case
 from colonnade.data import Column, Dataset, Preparation, Split
 from colonnade.errors import ConfigError, DataError
 from colonnade.partition import Partition
@@ -83,7 +83,9 @@ def from_memory(
     """The parties' own arrays: {"bank": (x, y), "shop": x}; `test` alike, or a seeded share."""
     if config.partition is not None or config.run.label_only:
         raise ConfigError(["with in-memory parties there is no [partition] and no label_only"])
-    problems = [p for name in parties for p in check_name(str(name), "party name")]
+    _check_given(parties, "parties")
+    problems = [p for name in parties for p in check_name(name, "party name")]
+    problems += same_but_for_case(parties)
     problems += [
         f"[parties.{name}]: no such party among {', '.join(parties)}"
         for name in config.parties
@@ -110,10 +112,21 @@ def from_memory(
             whole = rows.split(name, classes)
             splits[name] = whole.rows(inside), whole.rows(out)
     else:
+        _check_given(test, "test")
         if missing := [name for name in parties if name not in test]:
             raise DataError(f"test has no rows of {', '.join(missing)}: give every party's")
+        if strangers := [name for name in test if name not in parties]:
+            raise DataError(
+                f"test has rows of {', '.join(strangers)}: no such party among {', '.join(parties)}"
+            )
         later = {name: _read(name, test[name], rows.columns) for name, rows in given.items()}
         _equal_rows({name: len(rows) for name, rows in later.items()}, " in test")
+        for name, rows in given.items():
+            if later[name].x.shape[1:] != rows.x.shape[1:]:
+                raise DataError(
+                    f"party '{name}' has training rows of shape {tuple(rows.x.shape[1:])} and test "
+                    f"rows of shape {tuple(later[name].x.shape[1:])}: give both alike"
+                )
         if later[holder].y is None:
             raise DataError(f"test of '{holder}' has no labels: give it as (x, y)")
         for name, rows in given.items():
@@ -195,7 +208,7 @@ def _assemble(
             elif not everyone and name != holder:
                 splits[key] = split.without_labels()
         parties[name] = Party(name, role, recipe, schedule, splits, preparation, classes, device)
-    _check_networks(parties)
+    _check_networks(parties, [n for n in holdings if method.roles[cast[n]].features])
     rows = holdings[holder].splits
     return Federation(
         parties,
@@ -231,11 +244,16 @@ def as_image(x: Tensor) -> Tensor:
     return x[:, None, None, :] if x.dtype == torch.uint8 and x.dim() == 2 else x
 
 
-def _check_networks(parties: Mapping[str, Party]) -> None:
+def _check_networks(parties: Mapping[str, Party], need: Sequence[str]) -> None:
     """Whether each party's network can take its rows, found without making a single weight."""
     problems: list[str] = []
     for name, party in parties.items():
         if not party.has_features:
+            if name in need:
+                problems.append(
+                    f"party '{name}' brings no features, but is to be '{party.role}', which needs "
+                    "some: give it columns, or choose a method without that role"
+                )
             continue
         try:
             with torch.device("meta"):
@@ -319,17 +337,31 @@ class Given:
         return data.numbered(self.x, y, start)
 
 
+def _check_given(parties: object, what: str) -> None:
+    if not isinstance(parties, Mapping) or not all(isinstance(name, str) for name in parties):
+        raise DataError(f'{what}: give the rows by party name, {{"bank": (x, y), "shop": x}}')
+
+
 def _read(name: str, value: Any, like: tuple[Column, ...] | None = None) -> Given:
     x, y = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
     if x is None:
         if y is None:
             raise DataError(f"party '{name}' has neither features nor labels")
-        return Given(torch.empty(len(y), 0), y, ())
+        return Given(torch.empty(_count(name, y), 0), y, ())
     with of(name):
         features, columns = data.from_arrays(x, like=like)
-    if y is not None and len(y) != len(features):
+        data.check_features(as_image(features), columns)  # now, while rows have their own numbers
+    if y is not None and _count(name, y) != len(features):
         raise DataError(f"party '{name}' has {len(features)} rows of features and {len(y)} labels")
     return Given(features, y, columns)
+
+
+def _count(name: str, y: Any) -> int:
+    try:
+        return len(y)
+    except TypeError:
+        kind = type(y).__name__
+        raise DataError(f"party '{name}': labels of type {kind}. Give one per row") from None
 
 
 def _pool(holdings: Mapping[str, Holding], holder: str) -> Holding:

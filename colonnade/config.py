@@ -13,10 +13,11 @@ import difflib
 import hashlib
 import json
 import re
+import sys
 import tomllib
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +29,20 @@ from colonnade.party import Recipe
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 NAME_RULE = "use letters, digits, '-' and '_', at most 64, beginning with a letter or digit"
+
+
+FITS = {  # which options of a partition mean something for which kind
+    "grid": ("tiles",),
+    "parties": ("tiles", "strips", "columns", "rows", "hybrid", "rectangles"),
+    "axis": ("strips",),
+    "rectangles": ("rectangles", "hybrid"),
+    "sizes": ("columns", "hybrid"),
+    "groups": ("columns", "hybrid"),
+    "shuffle": ("columns", "hybrid"),
+    "alpha": ("rows", "hybrid"),
+    "row_overlap": ("rows", "hybrid"),
+    "column_overlap": ("columns", "hybrid"),
+}
 
 
 @dataclass(frozen=True)
@@ -92,7 +107,12 @@ class Config:
             "checkpoint": _plain(self.checkpoint),
         }
         if self.partition is not None:
-            tables["partition"] = _plain(self.partition)
+            kind = self.partition.kind
+            tables["partition"] = {
+                key: value
+                for key, value in _plain(self.partition).items()
+                if kind in FITS.get(key, (kind,)) and value not in ([], {})
+            }
         tables[self.found.method.name] = _plain(self.options)
         if self.parties:
             tables["parties"] = {name: _plain(recipe) for name, recipe in self.parties.items()}
@@ -112,7 +132,10 @@ def load(source: str | Path | Mapping[str, Any] | Config, overrides: Sequence[st
         raise ConfigError(["overrides need a file or a dict, not a finished Config"])
     folder, stem = Path(), ""
     if isinstance(source, Mapping):
-        tree = json.loads(json.dumps(source))  # a deep copy that also refuses what TOML cannot say
+        try:
+            tree = json.loads(json.dumps(source))  # a deep copy, of what TOML can say
+        except (TypeError, ValueError) as error:
+            raise ConfigError([f"{error}: give numbers, text, lists and dicts"]) from None
     else:
         path = Path(source)
         tree, folder, stem = _read_file(path), path.parent, path.stem
@@ -132,6 +155,17 @@ def dumps(config: Config) -> str:
 def check_name(name: str, what: str) -> list[str]:
     """Names become folders and files, so nothing in them may point elsewhere."""
     return [] if NAME.fullmatch(name) else [f"{what} {name!r}: {NAME_RULE}"]
+
+
+def same_but_for_case(names: Iterable[str]) -> list[str]:
+    """Some file systems hold only one of two names that differ in case."""
+    problems: list[str] = []
+    lowered: dict[str, str] = {}
+    for name in names:
+        other = lowered.setdefault(name.lower(), name)
+        if other != name:
+            problems.append(f"parties '{other}' and '{name}' differ in case only: name one anew")
+    return problems
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -220,7 +254,9 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
     if problems:
         raise ConfigError(problems)
     assert found is not None
-    run = dataclasses.replace(run, name=run.name or stem or found.method.name)
+    # Made from a file's name, which may hold anything: only what NAME allows stays.
+    made = re.sub(r"[^A-Za-z0-9_-]+", "-", stem or found.method.name).strip("-_")[:64]
+    run = dataclasses.replace(run, name=run.name or made or "run")
     return Config(run, recipe, data, checkpoint, found, options, partition, parties)
 
 
@@ -234,12 +270,10 @@ def _table(tree: Mapping[str, Any], key: str, problems: list[str]) -> dict[str, 
 
 def _parties(tree: dict[str, Any], default: Recipe, problems: list[str]) -> dict[str, Recipe]:
     parties: dict[str, Recipe] = {}
-    lowered: dict[str, str] = {}
-    for name, table in _table(tree, "parties", problems).items():
+    tables = _table(tree, "parties", problems)
+    problems += same_but_for_case(tables)
+    for name, table in tables.items():
         problems += check_name(name, "party name")
-        other = lowered.setdefault(name.lower(), name)
-        if other != name:
-            problems.append(f"parties '{other}' and '{name}' differ in case only: name one anew")
         if not isinstance(table, dict):
             problems.append(f"parties.{name} = {table!r}: must be a table, [parties.{name}]")
             continue
@@ -258,6 +292,8 @@ def _check_run(run: Run, problems: list[str]) -> None:
         {"epochs": run.epochs, "batch_size": run.batch_size, "threads": run.threads}, 1, problems
     )
     _least({"seed": run.seed, "evaluate_every": run.evaluate_every}, 0, problems)
+    if run.threads > 1024:
+        problems.append(f"threads = {run.threads}: at most 1024")
 
 
 def _check_record(run: Run, found: methods.Found, problems: list[str]) -> None:
@@ -273,20 +309,6 @@ def _check_data(data: Data, problems: list[str]) -> None:
         if not 0 <= share < 1 or (key == "test" and share == 0):
             problems.append(f"data.{key} = {share}: a share of the rows between 0 and 1")
     _least({"data.train_rows": data.train_rows, "data.test_rows": data.test_rows}, 0, problems)
-
-
-FITS = {  # which options of a partition mean something for which kind
-    "grid": ("tiles",),
-    "parties": ("tiles", "strips", "columns", "rows", "hybrid", "rectangles"),
-    "axis": ("strips",),
-    "rectangles": ("rectangles", "hybrid"),
-    "sizes": ("columns", "hybrid"),
-    "groups": ("columns", "hybrid"),
-    "shuffle": ("columns", "hybrid"),
-    "alpha": ("rows", "hybrid"),
-    "row_overlap": ("rows", "hybrid"),
-    "column_overlap": ("columns", "hybrid"),
-}
 
 
 def _check_partition(partition: Partition, given: Mapping[str, Any], problems: list[str]) -> None:
@@ -354,7 +376,11 @@ def read(cls: type, table: Mapping[str, Any], where: str, problems: list[str]) -
             problems.append(f"{where}{name} is missing: it must be {expected(hints[name])}")
     if len(problems) > before or ("method" in fields and "method" not in values):
         return None
-    return cls(**values)
+    try:
+        return cls(**values)
+    except ValueError as error:  # a method's options may check themselves
+        problems.append(f"{where}{error}")
+        return None
 
 
 def convert(value: Any, hint: Any) -> Any:
@@ -382,8 +408,11 @@ def convert(value: Any, hint: Any) -> Any:
         if isinstance(value, Mapping):
             return dict(zip(value, _each(list(value.values()), arguments[1], hint), strict=True))
     elif hint is float:
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if number and abs(value) <= sys.float_info.max:  # neither infinite nor NaN
             return float(value)
+    elif hint is int and isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        raise TypeError(f"{expected(hint)} of at most 64 bits")  # as TOML says
     elif isinstance(value, hint) and (hint is bool or not isinstance(value, bool)):
         return value
     raise TypeError(expected(hint))

@@ -25,6 +25,7 @@ class Role:
 
     train: RoleProgram
     predict: RoleProgram
+    features: bool = True  # False: a party that brings labels only may play it
 
 
 def active_and_passives(parties: Sequence[str], holder: str) -> dict[str, str]:

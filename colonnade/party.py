@@ -82,6 +82,15 @@ class Batch:
         return len(self.x)
 
 
+@dataclass(slots=True)
+class Meter:
+    """How far a party is; all that a progress display gets to see of it."""
+
+    labelled: bool
+    phase: str = ""
+    share: float = 0.0  # of that phase
+
+
 class Party:
     """A name, private rows, models, optimisers, random numbers, a log, and a position."""
 
@@ -99,6 +108,7 @@ class Party:
         self.name, self.role, self.recipe, self.schedule = name, role, recipe, schedule
         self.classes, self.device, self.preparation = classes, device, preparation
         self.splits = {key: _to(split, device) for key, split in splits.items()}
+        self.meter = Meter(self.labelled)
         self.state: dict[str, Any] = {}  # a method's own variables; kept in checkpoints
         self.phase = "setup"  # setup, train or eval: where the ledger books a message
         self.clock = 0.0  # virtual seconds, in one process
@@ -114,7 +124,6 @@ class Party:
         self._at = ""  # the phase that runs now
         self._random: dict[str, Tensor] = {}  # to be put back when the saved position is reached
         self._log: dict[str, list[Tensor]] = defaultdict(list)
-        self._progress = 0.0
         self._began = 0.0
         self._epochs, self._last_epoch = schedule.epochs, False
 
@@ -178,7 +187,7 @@ class Party:
             self._began = time.perf_counter()
             if position[1] == 0:
                 self._restore_random()
-            self._progress = position[0] / count
+            self.meter.phase, self.meter.share = phase, position[0] / count
             self._last_epoch = position[0] + 1 == count
             self._epochs = count
             yield position[0]
@@ -206,8 +215,9 @@ class Party:
         if position[1]:
             self._restore_random()
         for batch in self._prepared(split, order, size, position[1]):
-            self._progress = (position[0] + position[1] / total) / self._epochs
-            self._set_rates(position[0] + position[1] / total)
+            done = position[0] + position[1] / total  # epochs
+            self.meter.share = done / self._epochs
+            self._set_rates(done)
             yield batch
             position[1] += 1
             self.steps += 1
@@ -267,11 +277,6 @@ class Party:
         self.predictions[split] = predicted
         self.log(**{f"{split}_accuracy": (predicted == labels).double().mean()})
 
-    @property
-    def progress(self) -> tuple[str, float]:
-        """The running phase and how much of it is done, for the progress display."""
-        return self._at, self._progress
-
     # ---- checkpoints -------------------------------------------------------------------------
 
     def modules(self) -> dict[str, nn.Module]:
@@ -289,10 +294,10 @@ class Party:
         return {
             "kept": {name: kept.state_dict() for name, kept in self._kept.items()} | self._saved,
             "state": self.state,
-            "positions": self._positions,
+            "positions": {phase: list(place) for phase, place in self._positions.items()},
             "random": random_state(self.device),
             "log": {name: torch.stack(values).cpu() for name, values in self._log.items()},
-            "history": self.history,
+            "history": list(self.history),
             "predictions": self.predictions,
             "hop": self.hop,
             "clock": self.clock,

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade import assemble, data, state
+from colonnade import assemble, data, report, state
 from colonnade import config as configuration
 from colonnade.config import Config
 from colonnade.data import Column, Preparation, Split
@@ -22,6 +22,7 @@ from colonnade.runtime import local
 from colonnade.wire import Ledger, Wire
 
 SPLIT = "predict"
+SAVED = {"weights", "shape", "preparation", "columns"}
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,8 @@ class Trained:
         }
 
     def _given_rows(self, parties: Mapping[str, Any]) -> dict[str, tuple[Tensor | None, Tensor]]:
+        if not isinstance(parties, Mapping):
+            raise DataError('give the rows by party name, {"bank": x, "shop": x}')
         strangers = [name for name in parties if name not in self.result["parties"]]
         if strangers:
             raise DataError(
@@ -132,14 +135,19 @@ class Trained:
         if len({len(ids) for _, ids in rows.values()}) > 1:
             counts = ", ".join(f"'{name}' {len(ids)}" for name, (_, ids) in rows.items())
             raise DataError(f"the parties give different numbers of rows: {counts}")
+        aligned = self.config.found.method.aligned
         missing = [
             name
             for name in self.result["parties"]
-            if name not in rows and self._preparation(name)[1]
+            if name not in rows
+            and self._preparation(name)[1]
+            and (aligned or self._saved(name)["weights"])  # else it never learnt anything
         ]
-        if missing and self.config.found.method.aligned:
+        if missing:
             raise DataError(f"rows of {', '.join(missing)} are missing: all parties take part")
         count = len(next(iter(rows.values()))[1]) if rows else 0
+        if not count:
+            raise DataError("there are no rows to predict: give at least one")
         for name in self.result["parties"]:
             if name not in rows and not self._preparation(name)[1]:
                 rows[name] = torch.empty(count, 0), torch.arange(count)
@@ -147,7 +155,7 @@ class Trained:
 
     def _party(self, name: str, rows: tuple[Tensor | None, Tensor] | None) -> Party:
         run = self.config.run
-        saved = state.load(self.path / "weights" / name)
+        saved = self._saved(name)
         preparation, _ = self._preparation(name)
         splits = {}
         if rows is not None:
@@ -167,8 +175,15 @@ class Trained:
         party.load_weights(saved["weights"])
         return party
 
+    def _saved(self, name: str) -> dict[str, Any]:
+        path = self.path / "weights" / name
+        saved = state.load(path)
+        if not isinstance(saved, dict) or saved.keys() != SAVED:
+            raise RunError(f"{path}.json is damaged: it does not hold the models of '{name}'")
+        return saved
+
     def _preparation(self, name: str) -> tuple[Preparation | None, list[int]]:
-        saved = state.load(self.path / "weights" / name)
+        saved = self._saved(name)
         columns = tuple(Column(n, tuple(categories)) for n, categories in saved["columns"])
         if saved["preparation"] is None:
             return None, saved["shape"]
@@ -184,6 +199,7 @@ def load(path: str | Path) -> Trained:
             f"{folder} is {result.get('status', 'unfinished')}: it has no trained models. Finish "
             f"it with: colonnade run {folder / 'config.toml'} --resume {folder}"
         )
+    report.check(result)
     return Trained(folder, result, configuration.load(folder / "config.toml"))
 
 

@@ -22,7 +22,7 @@ from colonnade.assemble import Federation
 from colonnade.config import Config
 from colonnade.errors import ColonnadeError, RunError
 from colonnade.method import bind
-from colonnade.party import Party
+from colonnade.party import Meter, Party
 from colonnade.runtime import local
 from colonnade.runtime.checkpoint import Checkpoints
 from colonnade.version import __version__
@@ -34,9 +34,12 @@ Source = str | Path | Mapping[str, Any] | Config
 
 
 class Observer:
-    """What a progress display may override; the default shows nothing."""
+    """What a progress display may override; the default shows nothing.
 
-    def began(self, config: Config, federation: Federation, ledger: Ledger) -> None: ...
+    It is reachable from every party, so it is given no party: only meters and finished rows.
+    """
+
+    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Ledger) -> None: ...
 
     def epoch(self, party: str, row: Mapping[str, Any]) -> None: ...
 
@@ -121,7 +124,8 @@ def run(
         # 3. Run the roles.
         status, problem = "failed", ""
         setup = time.perf_counter() - began
-        observer.began(settings, federation, book)
+        meters = {name: party.meter for name, party in federation.parties.items()}
+        observer.began(settings, meters, book)
         try:
             _train(settings, federation, book, recorder, checkpoints, lose)
             status = "finished"
@@ -139,11 +143,13 @@ def run(
             book.close()
             seconds = time.perf_counter() - began
             content = _result(settings, federation, folder, setup, seconds)
+            content["wire"]["head"] = book.head
             content |= {"status": status, "error": problem}
             state.write_text(json.dumps(content, indent=1), folder / "result.json")
         # 5. The trained models; checkpoints have done their work.
         for party in federation.parties.values():
-            _save_weights(party, folder / "weights")
+            _save_weights(party, folder / "weights.part")
+        (folder / "weights.part").rename(folder / "weights")  # all of them make a finished run
         checkpoints.clear()
     finally:
         torch.set_num_threads(threads)
@@ -203,12 +209,14 @@ def _reopen(folder: Path, settings: Config) -> int:
     manifest = read_json(folder / "run.json")
     if (folder / "weights").exists():
         raise RunError(f"{folder} is finished: there is nothing to resume")
+    if not isinstance(manifest.get("attempt"), int):
+        raise RunError(f"{folder / 'run.json'} is damaged: it does not say which attempt this is")
     if manifest.get("config_sha256") != settings.sha256():
         raise RunError(
             f"{folder} was made by another configuration or method file; resume it with the same "
             "one, or start a new run"
         )
-    attempt = int(manifest["attempt"]) + 1
+    attempt = manifest["attempt"] + 1
     state.write_text(_manifest(settings, attempt), folder / "run.json")
     return attempt
 
@@ -338,9 +346,11 @@ def _save_weights(party: Party, folder: Path) -> None:
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON file of a run folder."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RunError(f"{path.parent} is not a run: {path.name}: {error.strerror}") from None
     except ValueError as error:
         raise RunError(f"{path} is damaged: {error}") from None
+    if not isinstance(content, dict):
+        raise RunError(f"{path} is damaged: it holds no table")
     return content

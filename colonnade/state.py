@@ -34,7 +34,7 @@ def load(path: Path) -> Any:
     tensors = read_tensors(path.with_suffix(".safetensors"))
     try:
         return _unflatten(json.loads(text.read_text()), tensors)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{text}: not a state that Colonnade wrote ({error})") from error
 
 
@@ -69,6 +69,8 @@ def _rename(temporary: Path, path: Path) -> None:
 def _flatten(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     """Tensors go to `tensors`; what is left is JSON in which every node says its type."""
     if isinstance(node, Tensor):
+        while name in tensors:  # {"a/b": …} beside {"a": {"b": …}}
+            name += "'"
         tensors[name] = node
         return {"tensor": name}
     if isinstance(node, dict):

@@ -240,17 +240,19 @@ def _data(arguments: argparse.Namespace) -> None:
         if arguments.json:
             _say(json.dumps([vars(row) for row in rows]))
             return
-        table = Table("Data set", "Status", "Size", "What it is", "Where", box=None)
         for row in rows:
             size = units.size(row.bytes) if row.bytes else ""
-            cells = (row.name, row.status, size, row.description, row.where)
-            table.add_row(*(Text(cell) for cell in cells))
-        console.print(table)
+            line = f"{row.name:20} {row.status:14} {size:>8}  {row.description}"
+            if row.status in ("can be fetched", "place by hand"):
+                line += f"\n{'':21}{row.where}"
+            console.print(Text(line), soft_wrap=True)
         return
     if not arguments.name:
         raise DataError(f"colonnade data {arguments.action}: which one? See colonnade data list")
     if arguments.action == "fetch":
         folder = data.fetch(arguments.name)
+        if arguments.json:
+            _say(json.dumps({"folder": str(folder)}))
         console.print(Text(f"'{arguments.name}' lies in {folder}"), soft_wrap=True)
         return
     checked = data.check(arguments.name)
@@ -294,10 +296,11 @@ def _report(arguments: argparse.Namespace) -> None:
 
 def _ledger(arguments: argparse.Namespace) -> None:
     path = arguments.run / "ledger.jsonl"
-    result = read_json(arguments.run / "result.json")
+    (result,) = _results([arguments.run])
     if not path.exists():
         raise RunError(f"{arguments.run} has no ledger")
-    wire = ledger.summarise(ledger.read(path), {})  # reading checks the chain
+    rows = ledger.read(path, result["wire"].get("head"))  # reading checks the chain
+    wire = ledger.summarise(rows, {})
     for name, kind in wire["by_kind"].items():
         kind |= {k: v for k, v in result["wire"]["by_kind"].get(name, {}).items() if k == "reveals"}
     if arguments.json:

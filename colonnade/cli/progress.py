@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from colonnade.assemble import Federation
 from colonnade.config import Config
+from colonnade.party import Meter
 from colonnade.report import units
 from colonnade.run import Observer
 from colonnade.wire import Ledger
@@ -27,10 +27,10 @@ class Progress(Observer):
         self._label = label
         self._live: Live | None = None
 
-    def began(self, config: Config, federation: Federation, ledger: Ledger) -> None:
+    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Ledger) -> None:
         self._epochs = config.run.epochs
-        self._federation, self._ledger = federation, ledger
-        self._several = sum(party.labelled for party in federation.parties.values()) > 1
+        self._meters, self._ledger = meters, ledger
+        self._several = sum(meter.labelled for meter in meters.values()) > 1
         self._start = time.perf_counter()
         if self._label:
             self._console.print(Text(self._label, style="bold"))
@@ -61,9 +61,8 @@ class Progress(Observer):
             self._live = None
 
     def _bar(self) -> Text:
-        parties = self._federation.parties
-        shares = [party.progress for party in parties.values() if party.progress[0]]
-        phase, share = min(shares, key=lambda pair: pair[1], default=("preparing", 0.0))
+        running = [(meter.share, meter.phase) for meter in self._meters.values() if meter.phase]
+        share, phase = min(running, default=(0.0, "preparing"))
         elapsed = time.perf_counter() - self._start
         left = f"{units.duration(elapsed / share * (1 - share))} left" if share > 0.01 else ""
         full = round(share * BAR)

@@ -13,7 +13,7 @@ from colonnade.data.catalogue import (
     source_named,
 )
 from colonnade.data.files import cache_folder, search_path
-from colonnade.data.prepare import Preparation, check_labels
+from colonnade.data.prepare import Preparation, check_features, check_labels
 from colonnade.data.source import Download, File, Layout, Options, Source
 from colonnade.data.split import divide, stratified
 from colonnade.data.types import Column, Dataset, Split, numbered
@@ -34,6 +34,7 @@ __all__ = [
     "available",
     "cache_folder",
     "check",
+    "check_features",
     "check_labels",
     "divide",
     "fetch",

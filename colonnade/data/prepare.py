@@ -40,8 +40,7 @@ class Preparation:
         if not len(x):
             raise DataError("there are no training rows. Give at least one.")
         unit = 255.0 if x.dtype == torch.uint8 and x.dim() == 4 else 1.0
-        if x.dim() == 2:
-            check_table(x, columns)
+        check_features(x, columns)
         if not standardise:
             width = x.shape[1]
             return Preparation(columns, _full(width, 0.0), _full(width, 1.0), unit)
@@ -79,8 +78,9 @@ class Preparation:
         if not self.columns:
             if (x.dtype == torch.uint8) != (self.unit == 255.0):
                 raise DataError(f"images are {x.dtype}, unlike those of training. Use one type.")
+            check_features(x, self.columns)
             return x
-        check_table(x, self.columns)
+        check_features(x, self.columns)
         out = torch.zeros(len(x), self.width)
         numeric, places = self._numeric_places()
         for start in range(0, len(x), _CHUNK):
@@ -157,7 +157,20 @@ def _check_shape(x: Tensor, columns: tuple[Column, ...]) -> None:
     )
 
 
-def check_table(x: Tensor, columns: tuple[Column, ...]) -> None:
+def check_features(x: Tensor, columns: tuple[Column, ...]) -> None:
+    """Refuse rows that no model can take, and say which."""
+    if x.dim() == 2:
+        _check_table(x, columns)
+    elif x.is_floating_point():
+        right = torch.isfinite(x).flatten(1).all(1)
+        if not bool(right.all()):
+            row = int(torch.nonzero(~right)[0])
+            raise DataError(
+                f"the image in row {row} has NaN or infinite pixels. Fill or remove it."
+            )
+
+
+def _check_table(x: Tensor, columns: tuple[Column, ...]) -> None:
     """Refuse NaN and infinity in numeric columns, and codes that name no category."""
     for place, column in enumerate(columns):
         values = x[:, place]
@@ -215,8 +228,6 @@ def _float_image_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     chunks = [slice(start, start + rows) for start in range(0, len(x), rows)]
     pixels = len(x) * x.shape[2] * x.shape[3]
     total = sum((x[c].double().sum((0, 2, 3)) for c in chunks), _full(x.shape[1], 0.0))
-    if not bool(torch.isfinite(total).all()):
-        raise DataError("images have NaN or infinite pixels. Remove or fill them.")
     mean = total / pixels
     centre = mean[:, None, None]
     squares = sum(

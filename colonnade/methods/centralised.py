@@ -26,6 +26,10 @@ class Centralised:
 
     dim: int = 128  # d, the width of the embedding before the decision layers
 
+    def __post_init__(self) -> None:
+        if self.dim < 1:
+            raise ValueError(f"dim = {self.dim}: at least 1")
+
 
 async def owner(me: Party, cfg: Centralised) -> None:
     model = model_of(me, cfg)

@@ -27,6 +27,10 @@ class Local:
     dim: int = 128  # d, the width of the embedding before the decision layers
     oracle: bool = False  # lend the labels to every party, for reporting
 
+    def __post_init__(self) -> None:
+        if self.dim < 1:
+            raise ValueError(f"dim = {self.dim}: at least 1")
+
 
 async def alone(me: Party, cfg: Local) -> None:
     if not me.labelled:

@@ -41,6 +41,12 @@ class SplitNN:
     dim: int = 128  # d, the width of every embedding
     hidden: int = 128  # width of the top's hidden layer; 0: a linear top
 
+    def __post_init__(self) -> None:
+        if self.dim < 1:
+            raise ValueError(f"dim = {self.dim}: at least 1")
+        if self.hidden < 0:
+            raise ValueError(f"hidden = {self.hidden}: at least 0")
+
 
 async def passive(me: Party, active: Peer, cfg: SplitNN) -> None:
     bottom = bottom_of(me, cfg)
@@ -129,7 +135,7 @@ METHOD = Method(
     summary="split learning: bottoms at all parties, one top at the label holder",
     options=SplitNN,
     roles={
-        "active": Role(active, active_predict),
+        "active": Role(active, active_predict, features=False),
         "passive": Role(passive, passive_predict),
     },
     kinds=(EMBEDDING, GRADIENT),

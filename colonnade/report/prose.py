@@ -27,6 +27,7 @@ DATA = {
     "cinic10": "CINIC-10",
     "fashionmnist": "Fashion-MNIST",
     "mnist": "MNIST",
+    "mnistsample": "MNIST",
 }
 LABEL_HOLDERS = {"active", "task"}
 WITHOUT_DATA = {"server", "keygen"}

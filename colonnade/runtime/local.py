@@ -132,9 +132,11 @@ def run(
     what a lost peer does to the others. `finished` is told of every role that ends.
     """
     outer = {party.device: random_state(party.device) for party in parties.values()}
+    scheduler = _Scheduler(parties, start, mail, lose or {}, finished)
     try:
-        return _Scheduler(parties, start, mail, lose or {}, finished).run()
+        return scheduler.run()
     finally:
+        scheduler.close()
         for device, state in outer.items():
             set_random_state(state, device)
         torch.set_grad_enabled(True)
@@ -167,6 +169,11 @@ class _Scheduler:
                 return {name: task.result for name, task in self.tasks.items()}
             if not (self._tell_of_a_loss(unfinished) or self._answer_first_comer(unfinished)):
                 raise Deadlock(_deadlock(unfinished, self.tasks))
+
+    def close(self) -> None:
+        """End the roles that did not reach their own end."""
+        for task in self.tasks.values():
+            task.role.close()
 
     def _resume(self, task: Task) -> None:
         """Run a role until it waits for what is not there, or ends."""

@@ -68,8 +68,6 @@ def decode(data: bytes | memoryview) -> Value:
 
 
 def _encode(value: object, parts: list[bytes | memoryview], depth: int) -> None:
-    if depth > MAX_DEPTH:
-        raise CodecError(f"names nested deeper than {MAX_DEPTH}")
     if isinstance(value, Tensor):
         _encode_tensor(value, parts)
     elif isinstance(value, bool):
@@ -81,11 +79,13 @@ def _encode(value: object, parts: list[bytes | memoryview], depth: int) -> None:
     elif isinstance(value, float):
         parts.append(struct.pack("<Bd", FLOAT, value))
     elif isinstance(value, str):
-        text = value.encode()
-        parts += [struct.pack("<BI", TEXT, len(text)), text]
+        text = _utf8(value)
+        parts += [struct.pack("<BI", TEXT, _u32(text)), text]
     elif isinstance(value, bytes):
-        parts += [struct.pack("<BI", BYTES, len(value)), value]
+        parts += [struct.pack("<BI", BYTES, _u32(value)), value]
     elif isinstance(value, Mapping):
+        if depth >= MAX_DEPTH:
+            raise CodecError(f"names nested deeper than {MAX_DEPTH}")
         if len(value) > MAX_NAMES:
             raise CodecError(f"a map of {len(value)} names; {MAX_NAMES} at most")
         parts.append(struct.pack("<BI", MAP, len(value)))
@@ -99,22 +99,39 @@ def _encode(value: object, parts: list[bytes | memoryview], depth: int) -> None:
 def _raw_name(name: object) -> bytes:
     if not isinstance(name, str):
         raise CodecError(f"the name {name!r} is not text")
-    raw = name.encode()
+    raw = _utf8(name)
     if len(raw) > 0xFFFF:
         raise CodecError(f"a name of {len(raw)} bytes; 65535 at most")
     return raw
 
 
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:  # half of a surrogate pair
+        raise CodecError(f"a text that UTF-8 cannot say: {error}") from None
+
+
+def _u32(raw: bytes) -> int:
+    if len(raw) > 0xFFFFFFFF:
+        raise CodecError(f"{len(raw)} bytes in one value; {0xFFFFFFFF} at most")
+    return len(raw)
+
+
 def _encode_tensor(value: Tensor, parts: list[bytes | memoryview]) -> None:
     name = DTYPE_NAMES.get(value.dtype)
-    if name is None or value.layout != torch.strided or value.is_quantized:
-        raise CodecError(f"a tensor of {value.dtype}, {value.layout} cannot cross the wire")
+    if name is None or value.layout != torch.strided or value.is_meta:
+        raise CodecError(
+            f"a tensor of {value.dtype}, {value.layout}, on {value.device} cannot cross the wire"
+        )
     if value.dim() > MAX_RANK:
         raise CodecError(f"a tensor of {value.dim()} dimensions; {MAX_RANK} at most")
     parts.append(struct.pack("<BBB", TENSOR, DTYPE_CODES[name], value.dim()))
     parts.append(struct.pack(f"<{value.dim()}Q", *value.shape))
     if value.numel():
-        flat = value.detach().to("cpu").contiguous().reshape(-1).view(torch.uint8)
+        plain = value.detach().resolve_neg().to("cpu")  # no lazy sign: bytes as they are read
+        # A single element may have any stride, which view would refuse.
+        flat = plain.contiguous().as_strided((plain.numel(),), (1,)).view(torch.uint8)
         parts.append(flat.numpy().data)
 
 

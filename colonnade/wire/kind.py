@@ -51,6 +51,13 @@ class Kind:
     def __post_init__(self) -> None:
         if not self.name or not self.name.replace("-", "_").isidentifier():
             raise KindError(f"Kind name {self.name!r}: use letters, digits, '-' and '_'")
+        if self.shape is not None and not (
+            isinstance(self.shape, tuple) and all(_is_dimension(size) for size in self.shape)
+        ):
+            raise KindError(
+                f"Kind '{self.name}': shape = {self.shape!r}; give a tuple of names and sizes, "
+                '("batch", 128), or None for a tree'
+            )
         if self.dtype != "any" and self.dtype not in DTYPES:
             raise KindError(f"Kind '{self.name}': no dtype '{self.dtype}'; one of {list(DTYPES)}")
         if not self.reveals.strip():
@@ -113,9 +120,20 @@ class Kind:
                         f"'{sender}' sent '{self.name}' with the name {key!r}: use text"
                     )
                 self._check_tree(child, sender, f"{where}.{key}" if where else key)
+        elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+            raise KindError(
+                f"'{sender}' sent the integer {value} as '{self.name}'"
+                f"{f' at {where!r}' if where else ''}: it does not fit 64 bits"
+            )
         elif not isinstance(value, bool | int | float | str | bytes):
             raise KindError(
                 f"'{sender}' sent {type(value).__name__} as '{self.name}'"
                 f"{f' at {where!r}' if where else ''}: only tensors, numbers, text, bytes and "
                 "names of them may cross the wire"
             )
+
+
+def _is_dimension(size: object) -> bool:
+    if isinstance(size, str):
+        return bool(size)
+    return isinstance(size, int) and not isinstance(size, bool) and size >= 0

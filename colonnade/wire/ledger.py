@@ -79,6 +79,11 @@ class Ledger:
                 self._write_out()
         return number
 
+    @property
+    def head(self) -> str:
+        """The hash of the last row: kept elsewhere, it also guards the end of the chain."""
+        return self._head
+
     def flush(self) -> None:
         """Everything recorded so far is on the disk when this returns."""
         if self._file is not None:
@@ -98,21 +103,26 @@ class Ledger:
         self._rows.clear()
 
 
-def read(path: Path) -> Iterator[dict[str, Any]]:
-    """The rows of a ledger, each checked against the chain."""
-    head = GENESIS
+def read(path: Path, end: str | None = None) -> Iterator[dict[str, Any]]:
+    """The rows of a ledger, each checked against the chain; `end` is the last row's hash."""
+    head, number = GENESIS, -1
     with path.open("rb") as file:
         for number, line in enumerate(file):
             try:
-                row: dict[str, Any] = json.loads(line)
+                row = json.loads(line)
             except ValueError:
-                row = {}
-            if row.get("row") != number or row.get("previous") != head:
+                row = None
+            if not isinstance(row, dict) or row.get("row") != number or row.get("previous") != head:
                 raise RunError(
                     f"{path}: the chain breaks at row {number}: the ledger was cut or changed there"
                 )
             head = hashlib.sha256(line).hexdigest()
             yield row
+    if end is not None and head != end:
+        raise RunError(
+            f"{path}: row {number} is not the one the run ended with: the ledger was cut or "
+            "changed at its end"
+        )
 
 
 def summarise(rows: Iterable[Mapping[str, Any]], kinds: Mapping[str, Kind]) -> dict[str, Any]:

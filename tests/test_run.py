@@ -1,0 +1,224 @@
+"""The whole flow: folders, own arrays, resume after a kill, losing a party."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_breast_cancer
+
+import colonnade
+from colonnade.errors import PeerLost, RunError
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "method": "splitnn",
+        "name": "small",
+        "epochs": 2,
+        "batch_size": 32,
+        "data": {"name": "digits", "train_rows": 256, "test_rows": 50},
+    }
+    return base | changes
+
+
+def columns() -> tuple[Any, Any]:
+    x, y = load_breast_cancer(return_X_y=True)
+    return x.astype(np.float32), y
+
+
+def test_an_older_run_is_moved_aside_and_overwrite_replaces_it(tmp_path: Path) -> None:
+    first = colonnade.run(settings(), out=tmp_path / "run")
+    before = (first.path / "result.json").read_bytes()
+    colonnade.run(settings(seed=1), out=tmp_path / "run")
+    assert (tmp_path / "run.1" / "result.json").read_bytes() == before
+    colonnade.run(settings(seed=2), out=tmp_path / "run", overwrite=True)
+    assert not (tmp_path / "run.2").exists()
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["seed"] == 2
+
+
+def test_the_resolved_config_gives_the_same_weights(tmp_path: Path) -> None:
+    first = colonnade.run(settings(), out=tmp_path / "first")
+    again = colonnade.run(first.path / "config.toml", out=tmp_path / "again")
+    assert again.weights_sha256 == first.weights_sha256
+    assert again.content["config_sha256"] == first.content["config_sha256"]
+
+
+def test_a_finished_run_keeps_models_and_no_checkpoints(tmp_path: Path) -> None:
+    result = colonnade.run(settings(), out=tmp_path / "run")
+    names = {path.name for path in result.path.iterdir()}
+    assert names == {"config.toml", "run.json", "ledger.jsonl", "result.json", "weights"}
+
+
+def test_threads_of_the_caller_are_put_back(tmp_path: Path) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        colonnade.run(settings(threads=1), out=tmp_path / "run")
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_own_arrays_tensors_and_frames_give_the_same_weights(tmp_path: Path) -> None:
+    import pandas as pd
+
+    x, y = columns()
+    forms = {
+        "arrays": {"bank": (x[:, :10], y), "shop": x[:, 10:]},
+        "tensors": {
+            "bank": (torch.tensor(x[:, :10]), torch.tensor(y)),
+            "shop": torch.tensor(x[:, 10:]),
+        },
+        "frames": {
+            "bank": (pd.DataFrame(x[:, :10]), pd.Series(y)),
+            "shop": pd.DataFrame(x[:, 10:]),
+        },
+    }
+    digests = []
+    for name, parties in forms.items():
+        result = colonnade.run(
+            {"method": "splitnn", "epochs": 5, "batch_size": 32},
+            parties=parties,
+            out=tmp_path / name,
+        )
+        digests.append(result.weights_sha256)
+        assert result.accuracy is not None
+        assert result.accuracy > 0.9
+    assert digests[0] == digests[1] == digests[2]
+
+
+def test_predicting_new_rows_uses_the_training_statistics(tmp_path: Path) -> None:
+    x, y = columns()
+    parties = {"bank": (x[:400, :10], y[:400]), "shop": x[:400, 10:]}
+    test = {"bank": (x[400:, :10], y[400:]), "shop": x[400:, 10:]}
+    result = colonnade.run({"method": "splitnn"}, parties=parties, test=test, out=tmp_path / "run")
+    prediction = colonnade.load(result.path).predict({"bank": x[400:, :10], "shop": x[400:, 10:]})
+    assert (prediction["bank"].codes.numpy() == y[400:]).mean() == result.accuracy
+    one = colonnade.load(result.path).predict({"bank": x[400:401, :10], "shop": x[400:401, 10:]})
+    torch.testing.assert_close(one["bank"].probabilities, prediction["bank"].probabilities[:1])
+
+
+def test_categories_of_a_frame_keep_their_codes_in_prediction(tmp_path: Path) -> None:
+    import pandas as pd
+
+    colours = pd.DataFrame({"colour": ["red", "green", "blue"] * 60})
+    y = (colours["colour"] == "blue").astype(int)
+    noise = np.random.default_rng(0).normal(size=(180, 2))
+    result = colonnade.run(
+        {"method": "splitnn", "epochs": 8, "batch_size": 16},
+        parties={"bank": (noise, y), "shop": colours},
+        out=tmp_path / "run",
+    )
+    assert result.accuracy == 1.0
+    rows = {"bank": noise[:2], "shop": pd.DataFrame({"colour": ["blue", "green"]})}
+    assert colonnade.load(result.path).predict(rows)["bank"].labels == ["1", "0"]
+
+
+def test_validation_rows_are_scored_and_never_trained_on(tmp_path: Path) -> None:
+    tree = settings(data={"name": "digits", "validation": 0.25})
+    result = colonnade.run(tree, out=tmp_path / "run")
+    assert 0 < result.metrics["validation"]["accuracy"] <= 1
+    whole = colonnade.run(settings(data={"name": "digits"}), out=tmp_path / "whole")
+    assert result.content["data"]["train_rows"] == round(0.75 * whole.content["data"]["train_rows"])
+    assert sum(map(sum, result.metrics["validation"]["confusion"])) == round(
+        0.25 * whole.content["data"]["train_rows"]
+    )
+
+
+def test_centralised_sees_what_the_parties_hold_together(tmp_path: Path) -> None:
+    """Half of the image hidden from everybody is hidden from the baseline as well."""
+    full = {"kind": "tiles"}
+    half = {"kind": "rectangles", "rectangles": [[0, 0, 4, 4], [0, 4, 4, 4]]}
+    accuracies = []
+    for name, partition in (("full", full), ("half", half)):
+        tree = settings(method="centralised", partition=partition, epochs=6)
+        accuracies.append(colonnade.run(tree, out=tmp_path / name).accuracy)
+    assert accuracies[0] is not None
+    assert accuracies[1] is not None
+    assert accuracies[0] > accuracies[1] + 0.05
+
+
+def test_a_lost_party_ends_the_run_with_a_clear_word_and_a_result(tmp_path: Path) -> None:
+    with pytest.raises(PeerLost, match="waited for 'embedding' from 'party3' at step 6"):
+        colonnade.run(settings(), out=tmp_path / "run", lose={"party3": 5})
+    content = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert content["status"] == "failed"
+    assert "party3" in content["error"]
+
+
+def test_a_run_that_failed_can_be_resumed(tmp_path: Path) -> None:
+    checkpoint = {"steps": 2}
+    whole = colonnade.run(settings(checkpoint=checkpoint), out=tmp_path / "whole")
+    with pytest.raises(PeerLost):
+        colonnade.run(settings(checkpoint=checkpoint), out=tmp_path / "run", lose={"party2": 11})
+    resumed = colonnade.run(settings(checkpoint=checkpoint), resume=tmp_path / "run")
+    assert resumed.weights_sha256 == whole.weights_sha256
+    rows = [
+        json.loads(line) for line in (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()
+    ]
+    assert {row["attempt"] for row in rows} == {1, 2}  # what left twice is recorded twice
+    assert resumed.wire["messages"] > whole.wire["messages"]
+    assert resumed.wire["rounds"] == whole.wire["rounds"]
+
+
+@pytest.mark.parametrize("after", [100, 500])
+def test_kill_9_and_resume_give_the_same_weights(tmp_path: Path, after: int) -> None:
+    """A real process, killed while it trains; a torn ledger line and a half-written file are fine."""
+    tree = settings(epochs=20, checkpoint={"steps": 7})
+    path = tmp_path / "config.toml"
+    path.write_text(
+        'method = "splitnn"\nname = "small"\nepochs = 20\nbatch_size = 32\n'
+        '[data]\nname = "digits"\ntrain_rows = 256\ntest_rows = 50\n[checkpoint]\nsteps = 7\n'
+    )
+    whole = colonnade.run(tree, out=tmp_path / "whole")
+    command = [sys.executable, "-m", "colonnade.cli.main", "run", str(path), "--quiet"]
+    with subprocess.Popen([*command, "--out", str(tmp_path / "run")]) as process:
+        book = tmp_path / "run" / "ledger.jsonl"
+        deadline = time.monotonic() + 60
+        while not (book.exists() and book.stat().st_size > after * 300):
+            assert process.poll() is None, "it ended before it could be killed"
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+    assert not (tmp_path / "run" / "weights").exists()
+    with book.open("ab") as file:
+        file.write(b'{"row": 99')  # as a crash in the middle of a write leaves it
+    done = subprocess.run([*command, "--resume", str(tmp_path / "run")], check=False)
+    assert done.returncode == 0
+    resumed = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert resumed["weights_sha256"] == whole.weights_sha256
+    assert resumed["status"] == "finished"
+
+
+def test_resume_refuses_another_configuration_and_a_finished_run(tmp_path: Path) -> None:
+    with pytest.raises(PeerLost):
+        colonnade.run(settings(), out=tmp_path / "run", lose={"party2": 9})
+    with pytest.raises(RunError, match="another configuration"):
+        colonnade.run(settings(seed=9), resume=tmp_path / "run")
+    colonnade.run(settings(), resume=tmp_path / "run")
+    with pytest.raises(RunError, match="is finished"):
+        colonnade.run(settings(), resume=tmp_path / "run")
+
+
+def test_same_result_from_the_command_line_and_the_library(tmp_path: Path) -> None:
+    from colonnade.cli.main import main
+
+    path = tmp_path / "small.toml"
+    path.write_text(
+        'method = "splitnn"\nepochs = 2\nbatch_size = 32\n'
+        '[data]\nname = "digits"\ntrain_rows = 256\ntest_rows = 50\n'
+    )
+    assert main(["run", str(path), "--quiet", "--out", str(tmp_path / "cli")]) == 0
+    result = colonnade.run(settings(), out=tmp_path / "library")
+    from_cli = json.loads((tmp_path / "cli" / "result.json").read_text())
+    assert from_cli["weights_sha256"] == result.weights_sha256
