@@ -119,6 +119,7 @@ class Party:
         self.on_epoch: Callable[[str, dict[str, Any]], None] | None = None
         self.on_checkpoint: Callable[[Party], None] | None = None
         self._kept: dict[str, Any] = {}
+        self._optimizers: list[torch.optim.Optimizer] = []
         self._saved: dict[str, Any] = {}
         self._positions: dict[str, list[int]] = {}  # phase -> [epoch, step]
         self._at = ""  # the phase that runs now
@@ -159,6 +160,8 @@ class Party:
             if name in self._saved:
                 state.restore(thing, self._saved.pop(name))
             self._kept[name] = thing
+            if isinstance(thing, torch.optim.Optimizer):
+                self._optimizers.append(thing)
         kept: Kept = self._kept[name]
         return kept
 
@@ -353,10 +356,9 @@ class Party:
     def _set_rates(self, epochs_done: float) -> None:
         """The learning rate is a function of the position alone, so a resume needs no scheduler."""
         factor = rate_factor(self.recipe, epochs_done, self._epochs)
-        for kept in self._kept.values():
-            if isinstance(kept, torch.optim.Optimizer):
-                for group in kept.param_groups:
-                    group["lr"] = group["initial_lr"] * factor
+        for optimizer in self._optimizers:
+            for group in optimizer.param_groups:
+                group["lr"] = group["initial_lr"] * factor
 
     def _end_epoch(self, phase: str, epoch: int) -> None:
         seconds = time.perf_counter() - self._began

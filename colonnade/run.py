@@ -8,7 +8,8 @@ import platform
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -102,9 +103,7 @@ def run(
     observer = observer or Observer()
     # 1. Read and check everything before anything is written.
     settings = configuration.load(config, overrides)
-    threads = torch.get_num_threads()
-    torch.set_num_threads(settings.run.threads)
-    try:
+    with _reproducible(settings.run.threads, settings.run.device == "cuda"):
         if parties is None:
             federation = assemble.from_catalogue(settings)
         else:
@@ -151,9 +150,27 @@ def run(
             _save_weights(party, folder / "weights.part")
         (folder / "weights.part").rename(folder / "weights")  # all of them make a finished run
         checkpoints.clear()
-    finally:
-        torch.set_num_threads(threads)
     return Result(content, folder)
+
+
+@contextmanager
+def _reproducible(threads: int, cuda: bool) -> Iterator[None]:
+    """Sums depend on the number of threads, some GPU kernels on luck: fix both, then undo it."""
+    before = torch.get_num_threads()
+    strictly = torch.are_deterministic_algorithms_enabled()
+    lenient = torch.is_deterministic_algorithms_warn_only_enabled()
+    memory: Any = torch.utils.deterministic
+    filling = memory.fill_uninitialized_memory
+    torch.set_num_threads(threads)
+    if cuda:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        memory.fill_uninitialized_memory = False  # it costs, and hides nothing
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        torch.use_deterministic_algorithms(strictly, warn_only=lenient)
+        memory.fill_uninitialized_memory = filling
 
 
 def _train(
@@ -209,14 +226,15 @@ def _reopen(folder: Path, settings: Config) -> int:
     manifest = read_json(folder / "run.json")
     if (folder / "weights").exists():
         raise RunError(f"{folder} is finished: there is nothing to resume")
-    if not isinstance(manifest.get("attempt"), int):
+    before = manifest.get("attempt")
+    if not isinstance(before, int):
         raise RunError(f"{folder / 'run.json'} is damaged: it does not say which attempt this is")
     if manifest.get("config_sha256") != settings.sha256():
         raise RunError(
             f"{folder} was made by another configuration or method file; resume it with the same "
             "one, or start a new run"
         )
-    attempt = manifest["attempt"] + 1
+    attempt = before + 1
     state.write_text(_manifest(settings, attempt), folder / "run.json")
     return attempt
 
@@ -294,7 +312,7 @@ def _metrics(federation: Federation) -> dict[str, Any]:
 
 
 def _confusion(labels: Tensor, predicted: Tensor, classes: int) -> list[list[int]]:
-    cells = torch.bincount(labels * classes + predicted, minlength=classes * classes)
+    cells = torch.bincount((labels * classes + predicted).cpu(), minlength=classes * classes)
     table: list[list[int]] = cells.reshape(classes, classes).tolist()
     return table
 

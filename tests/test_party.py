@@ -44,7 +44,7 @@ def test_every_epoch_sees_every_row_once_in_an_order_shared_by_all() -> None:
     assert mine == theirs
     assert [len(batch) for batch in mine[:5]] == [5, 5, 5, 5, 3]
     for epoch in range(3):
-        rows = sum(mine[5 * epoch : 5 * epoch + 5], [])
+        rows = [row for batch in mine[5 * epoch : 5 * epoch + 5] for row in batch]
         assert sorted(rows) == list(range(ROWS))
     assert mine[:5] != mine[5:10]
 

@@ -173,7 +173,7 @@ def test_a_run_that_failed_can_be_resumed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("after", [100, 500])
 def test_kill_9_and_resume_give_the_same_weights(tmp_path: Path, after: int) -> None:
-    """A real process, killed while it trains; a torn ledger line and a half-written file are fine."""
+    """A real process, killed while it trains, with a ledger line torn in the middle."""
     tree = settings(epochs=20, checkpoint={"steps": 7})
     path = tmp_path / "config.toml"
     path.write_text(

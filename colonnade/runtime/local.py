@@ -19,71 +19,94 @@ from torch import Tensor
 from colonnade.errors import ColonnadeError, Deadlock, KindError, PeerLost, RoleFailed
 from colonnade.party import Party, derive, random_state, set_random_state
 from colonnade.wire import Kind, Ledger, Message, Peer, Recv, Value, Wire, codec
+from colonnade.wire.ledger import describe
 from colonnade.wire.record import Recorder
 
 Key = tuple[str, str, str]  # sender, receiver, Kind
 Start = Callable[[Party, Wire], Coroutine[Any, Any, Any]]
 
 
+@dataclass(slots=True)
+class Lane:
+    """Messages of one Kind from one party to another, on their way."""
+
+    queue: deque[Message] = field(default_factory=deque)
+    sent: int = 0
+    taken: int = 0
+    waiter: str = ""  # the party to wake when something comes
+
+
 @dataclass
 class Mailboxes:
-    """Messages on their way, and who waits for which; holds no party, so none can be reached."""
+    """All lanes, and who can go on; holds no party, so none can be reached through it."""
 
     kinds: Mapping[str, Kind]
     ledger: Ledger
     strict: bool = False  # every value passes through the codec
     recorder: Recorder | None = None
-    queues: dict[Key, deque[Message]] = field(default_factory=dict)
-    sent: dict[Key, int] = field(default_factory=dict)
-    taken: dict[Key, int] = field(default_factory=dict)
-    waiting: dict[Key, str] = field(default_factory=dict)
+    lanes: dict[Key, Lane] = field(default_factory=dict)
     ready: deque[str] = field(default_factory=deque)
+    # A tensor of a shape and dtype that was checked before on this lane needs no second look.
+    known: dict[tuple[Any, ...], tuple[Lane, str, int]] = field(default_factory=dict)
+
+    def lane(self, key: Key) -> Lane:
+        lane = self.lanes.get(key)
+        if lane is None:
+            lane = self.lanes[key] = Lane()
+        return lane
 
     def post(self, message: Message) -> None:
         """Record a message, then deliver it."""
-        value, kind = message.value, message.kind
-        kind.check(value, message.sender)
-        if self.kinds.get(kind.name) is not kind:
-            raise KindError(
-                f"'{message.sender}' sent '{kind.name}', which the method does not declare: "
-                "add it to the kinds of its METHOD"
-            )
-        key = (message.sender, message.receiver, kind.name)
-        message.sequence = self.sent.get(key, 0)
-        self.sent[key] = message.sequence + 1
+        value = message.value
+        if isinstance(value, Tensor) and not value.requires_grad:
+            sort = (message.sender, message.receiver, message.kind, value.shape, value.dtype)
+            found = self.known.get(sort)
+            if found is None:
+                found = self.known[sort] = self._check(message)
+        else:
+            found = self._check(message)
+        lane, description, size = found
+        message.sequence = lane.sent
+        lane.sent += 1
         digest = None
         if self.strict:
             data = codec.encode(value)
             digest = hashlib.sha256(data).hexdigest()
             message.value = codec.decode(data)
             size = len(data)
-        else:
-            size = codec.size(value)
-        row = self.ledger.write(message, size, digest)
+        row = self.ledger.write(message, description, size, digest)
         if self.recorder is not None:
             self.recorder.keep(row, message)
-        queue = self.queues.get(key)
-        if queue is None:
-            queue = self.queues[key] = deque()
-        queue.append(message)
-        waiter = self.waiting.pop(key, None)
-        if waiter is not None:
-            self.ready.append(waiter)
+        lane.queue.append(message)
+        if lane.waiter:
+            self.ready.append(lane.waiter)
+            lane.waiter = ""
+
+    def _check(self, message: Message) -> tuple[Lane, str, int]:
+        """Refuse what the method does not declare; else the lane, and what the ledger will say."""
+        kind = message.kind
+        kind.check(message.value, message.sender)
+        if self.kinds.get(kind.name) is not kind:
+            raise KindError(
+                f"'{message.sender}' sent '{kind.name}', which the method does not declare: "
+                "add it to the kinds of its METHOD"
+            )
+        lane = self.lane((message.sender, message.receiver, kind.name))
+        return lane, describe(message), codec.size(message.value)
 
     def first(self, key: Key) -> Message | None:
-        queue = self.queues.get(key)
+        queue = self.lane(key).queue
         return queue[0] if queue else None
 
     def take(self, key: Key) -> Message | None:
         """The next message, if it is there, in the order it was sent."""
-        queue = self.queues.get(key)
-        if not queue:
+        lane = self.lane(key)
+        if not lane.queue:
             return None
-        message = queue.popleft()
-        expected = self.taken.get(key, 0)
-        if message.sequence != expected:
-            raise RoleFailed(f"{key}: message {message.sequence} came where {expected} was due")
-        self.taken[key] = expected + 1
+        message = lane.queue.popleft()
+        if message.sequence != lane.taken:
+            raise RoleFailed(f"{key}: message {message.sequence} came where {lane.taken} was due")
+        lane.taken += 1
         return message
 
 
@@ -197,9 +220,7 @@ class _Scheduler:
                     break  # decided by the clock, when nobody else can go on
                 message = self._take(task, wanted)
                 if message is None:
-                    self.mail.waiting[wanted.peers[0].name, party.name, wanted.kind.name] = (
-                        party.name
-                    )
+                    self._lane(task, wanted).waiter = party.name
                     break
                 answer = self._accept(task, message)
             task.wanted = wanted
@@ -234,6 +255,9 @@ class _Scheduler:
     def _take(self, task: Task, wanted: Recv) -> Message | None:
         return self.mail.take((wanted.peers[0].name, task.party.name, wanted.kind.name))
 
+    def _lane(self, task: Task, wanted: Recv) -> Lane:
+        return self.mail.lane((wanted.peers[0].name, task.party.name, wanted.kind.name))
+
     def _accept(self, task: Task, message: Message | None) -> Value:
         assert message is not None
         party = task.party
@@ -250,7 +274,7 @@ class _Scheduler:
             if any(self._waiting_message(task, peer) for peer in wanted.peers):
                 continue
             peer, party = wanted.peers[0], task.party
-            self.mail.waiting.pop((peer.name, party.name, wanted.kind.name), None)
+            self._lane(task, wanted).waiter = ""
             loss = PeerLost(party.name, peer.name, wanted.kind.name, party.steps, "it is gone")
             task.wanted = None
             self._run(task, task.role.throw, loss)

@@ -47,41 +47,30 @@ class Ledger:
     def __init__(self, path: Path | None, attempt: int = 1) -> None:
         self.attempt = attempt
         self.bytes = 0  # of this attempt, for the progress line
-        self._rows: list[str] = []
-        self._file = None if path is None else path.open("ab")
         self._count, self._head = (0, GENESIS) if path is None else _end_of(path)
-        self._heads: dict[tuple[Any, ...], str] = {}
+        self._file = None if path is None else path.open("ab")
+        self._pending: list[tuple[str, int, str, int, int, int, int, str | None]] = []
 
-    def write(self, message: Message, size: int, digest: str | None) -> int:
-        """Record one message and return its row number; called before the message leaves."""
-        value = message.value
-        if isinstance(value, Tensor):
-            key = (message.sender, message.receiver, message.kind, value.shape, value.dtype)
-            middle = self._heads.get(key)
-            if middle is None:
-                middle = self._heads[key] = _constant_part(message)
-        else:
-            middle = _constant_part(message)
-        number = self._count
-        row = (
-            f'{{"row":{number},"attempt":{self.attempt},{middle},"sequence":{message.sequence},'
-            f'"phase":"{message.phase}","epoch":{message.epoch},"step":{message.step},'
-            f'"hop":{message.hop},"bytes":{size},'
-            f'"sha256":{"null" if digest is None else chr(34) + digest + chr(34)},'
-            f'"previous":"{self._head}"}}\n'
+    def write(self, message: Message, description: str, size: int, digest: str | None) -> int:
+        """Record one message and return its row number; called before the message leaves.
+
+        Rows are put into words and chained many at a time: in the middle of a training step,
+        with cold caches, the same work takes five times as long.
+        """
+        m = message
+        self._pending.append(
+            (description, m.sequence, m.phase, m.epoch, m.step, m.hop, size, digest)
         )
-        self._head = hashlib.sha256(row.encode()).hexdigest()
-        self._count += 1
         self.bytes += size
-        if self._file is not None:
-            self._rows.append(row)
-            if len(self._rows) >= FLUSH_ROWS:
-                self._write_out()
+        number = self._count + len(self._pending) - 1
+        if len(self._pending) >= FLUSH_ROWS:
+            self._write_out()
         return number
 
     @property
     def head(self) -> str:
         """The hash of the last row: kept elsewhere, it also guards the end of the chain."""
+        self._write_out()
         return self._head
 
     def flush(self) -> None:
@@ -98,9 +87,21 @@ class Ledger:
             self._file = None
 
     def _write_out(self) -> None:
-        assert self._file is not None
-        self._file.write("".join(self._rows).encode())
-        self._rows.clear()
+        rows: list[bytes] = []
+        for description, sequence, phase, epoch, step, hop, size, digest in self._pending:
+            row = (
+                f'{{"row":{self._count},"attempt":{self.attempt},{description},'
+                f'"sequence":{sequence},"phase":"{phase}","epoch":{epoch},"step":{step},'
+                f'"hop":{hop},"bytes":{size},'
+                f'"sha256":{"null" if digest is None else chr(34) + digest + chr(34)},'
+                f'"previous":"{self._head}"}}\n'
+            ).encode()
+            self._head = hashlib.sha256(row).hexdigest()
+            self._count += 1
+            rows.append(row)
+        self._pending.clear()
+        if self._file is not None:
+            self._file.write(b"".join(rows))
 
 
 def read(path: Path, end: str | None = None) -> Iterator[dict[str, Any]]:
@@ -173,8 +174,8 @@ def summarise(rows: Iterable[Mapping[str, Any]], kinds: Mapping[str, Kind]) -> d
     }
 
 
-def _constant_part(message: Message) -> str:
-    """What repeats from message to message, made once."""
+def describe(message: Message) -> str:
+    """The part of a row that is the same for all messages of one sort: who, to whom, what."""
     value = message.value
     if isinstance(value, Tensor):
         shape: Any = list(value.shape)

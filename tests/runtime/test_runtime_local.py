@@ -261,7 +261,7 @@ def test_a_failing_role_is_named_with_its_place() -> None:
     async def bad(me: Party, peers: dict[str, Peer]) -> None:
         raise ZeroDivisionError("oh")
 
-    with pytest.raises(RoleFailed, match="'bank' .* failed in its set-up: ZeroDivisionError: oh"):
+    with pytest.raises(RoleFailed, match=r"'bank' .* failed in its set-up: ZeroDivisionError: oh"):
         play({"bank": bad})
 
 
