@@ -265,20 +265,26 @@ def _check_networks(parties: Mapping[str, Party], need: Sequence[str]) -> None:
 
 
 def _names(config: Config, parts: int, groups: Sequence[str]) -> list[str]:
-    count = parts + config.run.label_only
-    given = list(config.parties)
-    if not given:
-        if groups and not config.run.label_only:
-            return list(groups)
-        return [f"party{number}" for number in range(1, count + 1)]
-    if len(given) != count:
+    """The parties in order: as the groups, else as the [parties] tables, else numbered."""
+    run, given = config.run, list(config.parties)
+    if groups:
+        further = [name for name in given if name not in groups]
+        first = [run.label_holder or next(iter(further), "labels")] if run.label_only else []
+        strangers = [name for name in further if name not in first]
+        if strangers:
+            raise ConfigError(
+                [f"[parties.{n}]: no such group; there are {', '.join(groups)}" for n in strangers]
+            )
+        return [*first, *groups]
+    count = parts + run.label_only
+    if given and len(given) != count:
         raise ConfigError(
             [
                 f"[parties] names {len(given)} parties ({', '.join(given)}), but the partition "
                 f"makes {count}: name all of them, in order, or change the partition"
             ]
         )
-    return given
+    return given or [f"party{number}" for number in range(1, count + 1)]
 
 
 def _holder(config: Config, names: Sequence[str]) -> str:

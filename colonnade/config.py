@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from colonnade import data as datasets
 from colonnade import methods, models
 from colonnade.errors import ConfigError, InputError
 from colonnade.partition import Partition
@@ -33,7 +34,7 @@ NAME_RULE = "use letters, digits, '-' and '_', at most 64, beginning with a lett
 
 FITS = {  # which options of a partition mean something for which kind
     "grid": ("tiles",),
-    "parties": ("tiles", "strips", "columns", "rows", "hybrid", "rectangles"),
+    "parties": ("tiles", "strips", "columns", "rows", "hybrid", "rectangles", "whole"),
     "axis": ("strips",),
     "rectangles": ("rectangles", "hybrid"),
     "sizes": ("columns", "hybrid"),
@@ -304,6 +305,8 @@ def _check_record(run: Run, found: methods.Found, problems: list[str]) -> None:
 
 
 def _check_data(data: Data, problems: list[str]) -> None:
+    if data.name not in datasets.names():
+        problems.append(unknown(data.name, datasets.names(), "as data.name", "data set"))
     for key in ("test", "validation"):
         share = getattr(data, key)
         if not 0 <= share < 1 or (key == "test" and share == 0):

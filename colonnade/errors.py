@@ -19,6 +19,8 @@ ColonnadeError
 A message says who, what, why, and what to do next.
 """
 
+SHOWN = 20  # mistakes that fit a screen
+
 
 class ColonnadeError(Exception):
     """The root: `except ColonnadeError` catches all of ours and nothing else."""
@@ -34,9 +36,10 @@ class ConfigError(InputError):
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
         count = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-        super().__init__(
-            f"{count} in the configuration\n" + "\n".join(f"  - {p}" for p in problems)
-        )
+        shown = [f"  - {problem}" for problem in problems[:SHOWN]]
+        if len(problems) > SHOWN:
+            shown.append(f"  and {len(problems) - SHOWN} more")
+        super().__init__("\n".join([f"{count} in the configuration", *shown]))
 
 
 class DataError(InputError):

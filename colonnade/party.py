@@ -416,14 +416,22 @@ def random_state(device: torch.device) -> dict[str, Tensor]:
     """The state of the generators that initialisation and dropout draw from."""
     states = {"cpu": torch.default_generator.get_state()}
     if device.type == "cuda":
-        states["cuda"] = torch.cuda.get_rng_state(device)
+        states["cuda"] = _cuda_generator(device).get_state()
     return states
 
 
 def set_random_state(states: Mapping[str, Tensor], device: torch.device) -> None:
     torch.default_generator.set_state(states["cpu"])
     if device.type == "cuda":
-        torch.cuda.set_rng_state(states["cuda"], device)
+        _cuda_generator(device).set_state(states["cuda"])
+
+
+def _cuda_generator(device: torch.device) -> torch.Generator:
+    # torch.cuda.get_rng_state asks for the same, at ten times the price.
+    torch.cuda.init()
+    number = torch.cuda.current_device() if device.index is None else device.index
+    generator: torch.Generator = torch.cuda.default_generators[number]
+    return generator
 
 
 def _to(split: Split, device: torch.device) -> Split:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import shutil
@@ -103,7 +104,7 @@ def run(
     observer = observer or Observer()
     # 1. Read and check everything before anything is written.
     settings = configuration.load(config, overrides)
-    with _reproducible(settings.run.threads, settings.run.device == "cuda"):
+    with reproducible(settings.run.threads, settings.run.device == "cuda"):
         if parties is None:
             federation = assemble.from_catalogue(settings)
         else:
@@ -154,7 +155,7 @@ def run(
 
 
 @contextmanager
-def _reproducible(threads: int, cuda: bool) -> Iterator[None]:
+def reproducible(threads: int, cuda: bool) -> Iterator[None]:
     """Sums depend on the number of threads, some GPU kernels on luck: fix both, then undo it."""
     before = torch.get_num_threads()
     strictly = torch.are_deterministic_algorithms_enabled()
@@ -197,17 +198,17 @@ def _create(folder: Path, settings: Config, overwrite: bool) -> int:
     """A new folder; an older run of the same name is kept beside it unless it may go."""
     try:
         if folder.exists():
-            if not (folder / "config.toml").exists() and any(folder.iterdir()):
+            if not (folder / "run.json").exists() and any(folder.iterdir()):
                 raise RunError(f"{folder} exists and is not a run: choose another --out")
             _move_aside(folder, overwrite)
         folder.mkdir(parents=True)
+        state.write_text(configuration.dumps(settings), folder / "config.toml")
+        if settings.run.method.endswith(".py"):  # so that the folder can be read without it
+            shutil.copyfile(settings.found.path, folder / settings.found.path.name)
+        state.write_text(_manifest(settings, 1), folder / "run.json")
+        (folder / "ledger.jsonl").touch()
     except OSError as error:
         raise RunError(f"{folder} cannot be made: {error.strerror}; choose another --out") from None
-    state.write_text(configuration.dumps(settings), folder / "config.toml")
-    if settings.run.method.endswith(".py"):  # so that the folder can be read without the original
-        shutil.copyfile(settings.found.path, folder / settings.found.path.name)
-    state.write_text(_manifest(settings, 1), folder / "run.json")
-    (folder / "ledger.jsonl").touch()
     return 1
 
 
@@ -234,6 +235,8 @@ def _reopen(folder: Path, settings: Config) -> int:
             f"{folder} was made by another configuration or method file; resume it with the same "
             "one, or start a new run"
         )
+    if not (folder / "ledger.jsonl").exists():
+        raise RunError(f"{folder} has lost its ledger.jsonl, which says what was sent before")
     attempt = before + 1
     state.write_text(_manifest(settings, attempt), folder / "run.json")
     return attempt
@@ -286,7 +289,11 @@ def _history(parties: Mapping[str, Party]) -> list[dict[str, Any]]:
             row = rows.setdefault(
                 key, {"epoch": key[1], "phase": key[0], "seconds": 0.0, "parties": {}}
             )
-            numbers = {k: v for k, v in entry.items() if k not in ("phase", "epoch", "seconds")}
+            numbers = {
+                k: v if math.isfinite(v) else None  # JSON has neither NaN nor infinity
+                for k, v in entry.items()
+                if k not in ("phase", "epoch", "seconds")
+            }
             row["seconds"] = max(row["seconds"], entry["seconds"])
             if numbers:
                 row["parties"][name] = numbers

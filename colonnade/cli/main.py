@@ -284,10 +284,11 @@ def _compare(arguments: argparse.Namespace) -> None:
 
 def _report(arguments: argparse.Namespace) -> None:
     results = _results(arguments.runs)
+    out = arguments.out or arguments.runs[0] / "report.html"
     try:
-        page = report.write_report(results, arguments.out or arguments.runs[0] / "report.html")
+        page = report.write_report(results, out)
     except OSError as error:
-        raise RunError(f"the report cannot be written: {error.strerror}") from None
+        raise RunError(f"{out} cannot be written: {error.strerror}") from None
     if arguments.json:
         _say(json.dumps({"report": str(page)}))
     else:

@@ -83,6 +83,8 @@ def _who_did_what(result: Mapping[str, Any]) -> str:
 
 def _holding(result: Mapping[str, Any]) -> str:
     parties, data = len(result["parties"]), data_name(result["data"]["name"])
+    if result["config"].get("label_only"):
+        return f"all but one holding a part of {data}"
     partition = result["data"]["partition"]
     if parties == 1:
         return f"holding all of {data}"

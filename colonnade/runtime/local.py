@@ -157,7 +157,9 @@ def run(
     outer = {party.device: random_state(party.device) for party in parties.values()}
     scheduler = _Scheduler(parties, start, mail, lose or {}, finished)
     try:
-        return scheduler.run()
+        # One thread for all backward passes: many small ones would wait for a worker each time.
+        with torch.autograd.set_multithreading_enabled(False):
+            return scheduler.run()
     finally:
         scheduler.close()
         for device, state in outer.items():

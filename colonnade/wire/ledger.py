@@ -202,13 +202,12 @@ def _tree_shapes(value: Value) -> Any:
 
 def _end_of(path: Path) -> tuple[int, str]:
     """Where to go on; a last line that a crash cut short is dropped, all others must hold."""
-    whole = path.read_bytes()
+    whole = path.read_bytes() if path.exists() else b""
     end = whole.rfind(b"\n") + 1
     if end < len(whole):
         os.truncate(path, end)
-    count, head = 0, GENESIS
-    for _ in read(path):
-        count += 1
-    if count:
-        head = hashlib.sha256(whole[whole.rfind(b"\n", 0, end - 1) + 1 : end]).hexdigest()
-    return count, head
+    if not end:
+        return 0, GENESIS
+    count = sum(1 for _ in read(path))
+    last = whole[whole.rfind(b"\n", 0, end - 1) + 1 : end]
+    return count, hashlib.sha256(last).hexdigest()

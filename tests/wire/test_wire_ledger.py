@@ -158,6 +158,7 @@ def test_a_first_line_cut_short(tmp_path: Path) -> None:
 
 def test_rows_are_on_the_disk_after_flush(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
+    path.touch()
     book = Ledger(path)
     for number in range(3):
         assert book.write(message(number), ledger.describe(message(number)), 10, None) == number
@@ -172,6 +173,7 @@ def test_rows_are_on_the_disk_after_flush(tmp_path: Path) -> None:
 
 def test_sums_by_kind_party_phase_and_flow(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
+    path.touch()
     book = Ledger(path)
     tree: Value = {"w": torch.zeros(3), "step": 1}
     for one, size in [

@@ -1,0 +1,317 @@
+"""Every command on a tiny run: what it prints, what it leaves, and that it prints nothing else."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import colonnade
+from colonnade import data, methods, report
+from colonnade.cli.main import main
+from colonnade.methods import splitnn
+
+CONFIG = """
+method = "splitnn"
+epochs = 2
+[data]
+name = "digits"
+train_rows = 120
+test_rows = 40
+[partition]
+kind = "strips"
+parties = 2
+[splitnn]
+dim = 8
+[parties.bank]
+[parties.shop]
+optimizer = "adam"
+"""
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "COLONNADE_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("COLONNADE_CACHE", str(tmp_path / "cache"))
+    Path("tiny.toml").write_text(CONFIG)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One finished run that no test changes."""
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "tiny.toml").write_text(CONFIG)
+    return colonnade.run(folder / "tiny.toml", out=folder / "tiny").path
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """What a command that succeeds prints, without a single escape code."""
+    capsys.readouterr()
+    code = main([str(argument) for argument in arguments])
+    out, err = capsys.readouterr()
+    assert code == 0, err
+    assert err == "" and "\x1b" not in out
+    return out
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    """The same with --json: nothing but JSON, which knows no NaN."""
+    return json.loads(said(capsys, *arguments, "--json"), parse_constant=pytest.fail)
+
+
+# --- run ------------------------------------------------------------------------------------------
+
+
+def test_run(capsys: pytest.CaptureFixture[str]) -> None:
+    out = said(capsys, "run", "tiny.toml")
+    epochs = [line for line in out.splitlines() if line.startswith("  epoch ")]
+    assert [line.split()[1] for line in epochs] == ["1/2", "2/2"]
+    assert all("loss" in line and "test accuracy" in line and " %" in line for line in epochs)
+    result = json.loads(Path("runs/tiny/result.json").read_text())
+    report.check(result)
+    assert f"{100 * result['metrics']['test']['accuracy']:.2f} %" in out
+    assert result["parties"] == ["bank", "shop"] and result["status"] == "finished"
+    for line in ("result  runs/tiny/result.json", "report  runs/tiny/report.html"):
+        assert line in out.splitlines()
+    assert "<!doctype html>" in Path("runs/tiny/report.html").read_text(encoding="utf-8")
+
+
+def test_run_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = told(capsys, "run", "tiny.toml")
+    assert printed == json.loads(Path("runs/tiny/result.json").read_text())
+
+
+def test_a_run_that_diverges_is_still_json(capsys: pytest.CaptureFixture[str]) -> None:
+    far = ["--set", "lr=1e30", "--set", "parties.shop.optimizer=sgd"]
+    printed = told(capsys, "run", "tiny.toml", *far)
+    assert printed["history"][-1]["parties"]["bank"]["loss"] is None
+    assert told(capsys, "compare", "runs/tiny")[0]["name"] == "tiny"
+    assert "epoch 2/2  loss nan" in said(capsys, "run", "tiny.toml", *far)
+
+
+def test_run_quietly(capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "run", "tiny.toml", "--quiet") == "runs/tiny\n"
+
+
+def test_run_with_overrides_and_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--set", "epochs=1", "--set", "splitnn.cut=sum", "--device", "cpu", "--out", "o/x"]
+    printed = told(capsys, "run", "tiny.toml", *arguments)
+    assert printed["config"]["epochs"] == 1 and printed["config"]["splitnn"]["cut"] == "sum"
+    assert len(printed["history"]) == 1
+    assert Path("o/x/result.json").exists() and not Path("runs").exists()
+
+
+def test_a_second_run_keeps_the_first(capsys: pytest.CaptureFixture[str]) -> None:
+    first = told(capsys, "run", "tiny.toml", "--set", "epochs=1")
+    second = told(capsys, "run", "tiny.toml", "--set", "epochs=1", "--set", "seed=1")
+    assert json.loads(Path("runs/tiny.1/result.json").read_text()) == first
+    assert json.loads(Path("runs/tiny/result.json").read_text()) == second
+    assert first["weights_sha256"] != second["weights_sha256"]
+
+
+def test_a_stopped_run_is_resumed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = told(capsys, "run", "tiny.toml", "--out", "whole")
+    score = colonnade.Party.score
+    calls = iter(range(9))
+
+    def interrupted(self: colonnade.Party, *arguments: Any) -> None:
+        if next(calls) == 1:
+            raise KeyboardInterrupt
+        score(self, *arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(colonnade.Party, "score", interrupted)
+        assert main(["run", "tiny.toml"]) == 130
+    out, err = capsys.readouterr()
+    assert "--resume DIR" in out and err == "stopped\n"
+    assert json.loads(Path("runs/tiny/result.json").read_text())["status"] == "stopped"
+    resumed = told(capsys, "run", "tiny.toml", "--resume", "runs/tiny")
+    assert resumed["weights_sha256"] == whole["weights_sha256"]
+    assert resumed["metrics"] == whole["metrics"] and resumed["status"] == "finished"
+
+
+def test_a_method_of_ones_own(capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    source = Path(splitnn.__file__).read_text(encoding="utf-8")
+    Path("mine.py").write_text(source.replace('name="splitnn"', 'name="mine"'), encoding="utf-8")
+    Path("own.toml").write_text(
+        CONFIG.replace('"splitnn"', '"mine.py"').replace("[splitnn]", "[mine]")
+    )
+    ran = told(capsys, "run", "own.toml")
+    same = told(capsys, "run", "tiny.toml")
+    assert ran["method"] == "mine" and ran["metrics"] == same["metrics"]
+    assert ran["weights_sha256"] == same["weights_sha256"]
+    Path("mine.py").unlink()
+    Path("own.toml").unlink()
+    (Path("runs/own")).rename("elsewhere")
+    predicted = told(capsys, "predict", "elsewhere")
+    assert predicted["parties"][0]["accuracy"] == ran["metrics"]["test"]["accuracy"]
+    assert told(capsys, "ledger", "elsewhere")["messages"] == ran["wire"]["messages"]
+
+
+# --- predict --------------------------------------------------------------------------------------
+
+
+def test_predict(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = json.loads((made / "result.json").read_text())
+    accuracy = result["metrics"]["test"]["accuracy"]
+    out = said(capsys, "predict", made, "--out", "p.csv")
+    assert "bank" in out and "40" in out and f"{100 * accuracy:.2f} %" in out
+    with Path("p.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 40 and {row["party"] for row in rows} == {"bank"}
+    right = sum(row["predicted"] == row["label"] for row in rows)
+    assert right / 40 == accuracy
+    assert len({row["id"] for row in rows}) == 40
+    assert all(0.1 <= float(row["probability"]) <= 1 for row in rows)  # the best of ten classes
+
+
+def test_predict_as_json_and_quietly(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    printed = told(capsys, "predict", made, "--out", "p.csv")
+    result = json.loads((made / "result.json").read_text())
+    accuracy = result["metrics"]["test"]["accuracy"]
+    assert printed == {
+        "predictions": "p.csv",
+        "parties": [{"party": "bank", "rows": 40, "accuracy": accuracy}],
+    }
+    assert said(capsys, "predict", made, "--out", "p.csv", "--quiet") == "p.csv\n"
+
+
+def test_predict_new_rows(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    digits = data.load("digits").train.x[:6].numpy()
+    np.save("bank.npy", digits[..., :4])
+    np.save("shop.npy", digits[..., 4:])
+    rows = ["--data", "bank=bank.npy", "--data", "shop=shop.npy"]
+    printed = told(capsys, "predict", made, *rows, "--out", "p.csv")
+    assert printed["parties"] == [{"party": "bank", "rows": 6, "accuracy": None}]
+    parties = {"bank": digits[..., :4], "shop": digits[..., 4:]}
+    expected = colonnade.load(made).predict(parties)["bank"].labels
+    with Path("p.csv").open(newline="") as file:
+        assert [row["predicted"] for row in csv.DictReader(file)] == expected
+
+
+def test_predict_rows_of_a_table_from_csv(capsys: pytest.CaptureFixture[str]) -> None:
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(30, 2)), np.arange(30) % 2
+    config = {"method": "splitnn", "epochs": 1, "splitnn": {"dim": 4}}
+    colonnade.run(config, parties={"bank": (x, y), "shop": x[:, :1]}, out="table")
+    for name, table in (("bank", x[:3]), ("shop", x[:3, :1])):
+        header = ",".join("ab"[: table.shape[1]])
+        np.savetxt(f"{name}.csv", table, delimiter=",", header=header, comments="")
+    rows = ["--data", "bank=bank.csv", "--data", "shop=shop.csv"]
+    printed = told(capsys, "predict", "table", *rows)
+    assert printed == {
+        "predictions": "table/predictions.csv",
+        "parties": [{"party": "bank", "rows": 3, "accuracy": None}],
+    }
+
+
+# --- what there is --------------------------------------------------------------------------------
+
+
+def test_methods(capsys: pytest.CaptureFixture[str]) -> None:
+    out = said(capsys, "methods")
+    listed = told(capsys, "methods")
+    assert [row["name"] for row in listed] == methods.names()
+    for row in listed:
+        assert any(line.split()[:1] == [row["name"]] for line in out.splitlines())
+
+
+def test_data_list(capsys: pytest.CaptureFixture[str]) -> None:
+    out = said(capsys, "data", "list")
+    listed = told(capsys, "data", "list")
+    assert [row["name"] for row in listed] == list(data.names())
+    status = {row["name"]: row["status"] for row in listed}
+    assert (status["digits"], status["mnist"]) == ("embedded", "can be fetched")
+    for name, word in status.items():
+        assert any(line.startswith(name) and word in line for line in out.splitlines())
+    assert said(capsys, "data") == out
+
+
+def test_data_check_of_an_embedded_set(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "data", "check", "digits") == []
+
+
+# --- what a run was -------------------------------------------------------------------------------
+
+
+def test_compare(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said(capsys, "run", "tiny.toml", "--set", 'method="local"', "--quiet", "--out", "alone")
+    out = said(capsys, "compare", made, "alone")
+    runs = [json.loads((path / "result.json").read_text()) for path in (made, Path("alone"))]
+    for result in runs:
+        (line,) = [text for text in out.splitlines() if text.split()[:1] == [result["name"]]]
+        assert f"{100 * result['metrics']['test']['accuracy']:.2f} %" in line
+    printed = told(capsys, "compare", made, "alone")
+    assert [row["name"] for row in printed] == ["tiny", "alone"]
+    assert printed[0]["accuracy"] == runs[0]["metrics"]["test"]["accuracy"]
+
+
+def test_report(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert said(capsys, "report", made, "--out", "page.html") == "page.html\n"
+    assert told(capsys, "report", made, "--out", "page.html") == {"report": "page.html"}
+    page = Path("page.html").read_text(encoding="utf-8")
+    assert "bank" in page and "shop" in page
+
+
+def test_ledger(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    result = json.loads((made / "result.json").read_text())
+    out = said(capsys, "ledger", made)
+    assert "the chain of hashes holds" in out
+    assert "the labels, through dL/dh_k" in out  # what each Kind reveals
+    printed = told(capsys, "ledger", made)
+    assert printed["bytes"] == result["wire"]["bytes"]
+    assert printed["flows"] == result["wire"]["flows"]
+    assert printed["by_party"] == result["wire"]["by_party"]
+    # 120 rows are one batch: there and back in each of 2 epochs; one evaluation in each.
+    assert f"{2 * 2 + 2} messages" in out
+
+
+# --- the command itself ---------------------------------------------------------------------------
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"colonnade {colonnade.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["run"], ["run", "a", "--runtime", "x"]])
+def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+    assert "usage: colonnade" in capsys.readouterr().err
+
+
+def test_as_a_process_with_a_pipe_that_closes() -> None:
+    """The installed way: exit code and streams, and no complaint when `head` has seen enough."""
+    command = [sys.executable, "-m", "colonnade.cli.main"]
+    bad = subprocess.run([*command, "run", "no.toml"], capture_output=True, text=True, check=False)
+    assert bad.returncode == 2 and bad.stdout == ""
+    assert "no.toml" in bad.stderr and "Traceback" not in bad.stderr
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        early = subprocess.run(
+            [*command, "data", "list"],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert early.stderr == ""
