@@ -105,7 +105,7 @@ CONFIGS = [
     pytest.param("epochs = 3", ["method is missing", "splitnn"], id="no method"),
     pytest.param(
         'method = "local"\n[data]\nname = "mnits"',
-        ["no data set 'mnits'", "Did you mean 'mnist'"],
+        ["no data set 'mnits' as data.name", "did you mean 'mnist'?"],
         id="unknown data set",
     ),
     pytest.param(
