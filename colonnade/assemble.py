@@ -100,7 +100,7 @@ def from_memory(
     holder = config.run.label_holder or labelled[0]
     if holder not in labelled:
         raise DataError(f"label_holder = '{holder}' has no labels; {', '.join(labelled)} has")
-    _equal_rows({name: len(rows) for name, rows in given.items()}, "")
+    check_equal_rows({name: len(rows) for name, rows in given.items()}, "")
     with of(holder):
         y, classes = data.labels_from(given[holder].y)
         data.check_labels(y, classes)
@@ -120,7 +120,7 @@ def from_memory(
                 f"test has rows of {', '.join(strangers)}: no such party among {', '.join(parties)}"
             )
         later = {name: _read(name, test[name], rows.columns) for name, rows in given.items()}
-        _equal_rows({name: len(rows) for name, rows in later.items()}, " in test")
+        check_equal_rows({name: len(rows) for name, rows in later.items()}, " in test")
         for name, rows in given.items():
             if later[name].x.shape[1:] != rows.x.shape[1:]:
                 raise DataError(
@@ -178,7 +178,7 @@ def _assemble(
     method = config.found.method
     if method.aligned:
         counts = {name: len(holding.splits["train"]) for name, holding in holdings.items()}
-        _equal_rows(counts, "")
+        check_equal_rows(counts, "")
         _same_ids(holdings)
     cast = method.cast(list(holdings), holder)
     run = config.run
@@ -385,7 +385,7 @@ def _pool(holdings: Mapping[str, Holding], holder: str) -> Holding:
     return Holding(pooled, tuple(columns))
 
 
-def _equal_rows(counts: Mapping[str, int], where: str) -> None:
+def check_equal_rows(counts: Mapping[str, int], where: str) -> None:
     if len(set(counts.values())) > 1:
         listed = ", ".join(f"'{name}' {count}" for name, count in counts.items())
         raise DataError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,8 @@ class Trained:
     def _given_rows(self, parties: Mapping[str, Any]) -> dict[str, tuple[Tensor | None, Tensor]]:
         if not isinstance(parties, Mapping):
             raise DataError('give the rows by party name, {"bank": x, "shop": x}')
+        if self.result["parties"] == [assemble.POOLED] and assemble.POOLED not in parties:
+            parties = {assemble.POOLED: self._pooled(parties)}
         strangers = [name for name in parties if name not in self.result["parties"]]
         if strangers:
             raise DataError(
@@ -152,6 +154,23 @@ class Trained:
             if name not in rows and not self._preparation(name)[1]:
                 rows[name] = torch.empty(count, 0), torch.arange(count)
         return rows
+
+    def _pooled(self, parties: Mapping[str, Any]) -> Tensor:
+        """The columns of all parties side by side, as a pooled method was trained on them."""
+        preparation, _ = self._preparation(assemble.POOLED)
+        columns = () if preparation is None else preparation.columns
+        owned: dict[str, list[Column]] = {}
+        for column in columns:
+            owner, _, name = column.name.partition(".")
+            owned.setdefault(owner, []).append(replace(column, name=name))
+        if set(owned) != set(parties):
+            raise DataError(f"give the rows of {', '.join(owned)}, or all of them as 'all'")
+        sides = []
+        for owner, own in owned.items():
+            with assemble.of(owner):
+                sides.append(data.from_arrays(parties[owner], like=tuple(own))[0].flatten(1))
+        assemble.check_equal_rows({n: len(s) for n, s in zip(owned, sides, strict=True)}, "")
+        return torch.cat([side.float() for side in sides], 1)
 
     def _party(self, name: str, rows: tuple[Tensor | None, Tensor] | None) -> Party:
         run = self.config.run

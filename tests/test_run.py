@@ -17,6 +17,7 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 import colonnade
+from colonnade import state
 from colonnade.errors import PeerLost, RunError
 
 
@@ -108,6 +109,17 @@ def test_predicting_new_rows_uses_the_training_statistics(tmp_path: Path) -> Non
     torch.testing.assert_close(one["bank"].probabilities, prediction["bank"].probabilities[:1])
 
 
+def test_a_centralised_run_on_own_arrays_predicts_from_the_parties_rows(tmp_path: Path) -> None:
+    x, y = columns()
+    parties = {"bank": (x[:400, :10], y[:400]), "shop": x[:400, 10:]}
+    test = {"bank": (x[400:, :10], y[400:]), "shop": x[400:, 10:]}
+    tree = {"method": "centralised", "epochs": 3}
+    result = colonnade.run(tree, parties=parties, test=test, out=tmp_path / "run")
+    new = {"shop": x[400:, 10:], "bank": x[400:, :10]}  # in any order
+    prediction = colonnade.load(result.path).predict(new)["all"]
+    assert (prediction.codes.numpy() == y[400:]).mean() == result.accuracy
+
+
 def test_categories_of_a_frame_keep_their_codes_in_prediction(tmp_path: Path) -> None:
     import pandas as pd
 
@@ -133,6 +145,22 @@ def test_validation_rows_are_scored_and_never_trained_on(tmp_path: Path) -> None
     assert sum(map(sum, result.metrics["validation"]["confusion"])) == round(
         0.25 * whole.content["data"]["train_rows"]
     )
+
+
+def test_groups_name_the_parties_whatever_the_order_of_their_tables(tmp_path: Path) -> None:
+    groups = {"bank": ["mean *"], "shop": ["worst *"]}
+    tree = settings(
+        data={"name": "breast-cancer"},
+        partition={"kind": "columns", "groups": groups},
+        parties={"shop": {"model_options": {"hidden": [3]}}},
+    )
+    result = colonnade.run(tree, out=tmp_path / "run")
+    assert result.content["parties"] == ["bank", "shop"]
+    first = {
+        name: state.load(tmp_path / "run" / "weights" / name)["weights"]["bottom"]
+        for name in groups
+    }
+    assert [len(next(iter(weights.values()))) for weights in first.values()] == [256, 3]
 
 
 def test_centralised_sees_what_the_parties_hold_together(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import resource
 import shutil
 import statistics
@@ -140,25 +141,30 @@ def growth(device: str, repeats: int, rows: int) -> list[dict[str, Any]]:
         table.add_column(column, justify="right")
     cases = [(parties, 128) for parties in (2, 4, 8, 16, 32, 64)]
     cases += [(4, batch) for batch in (32, 64, 256, 512)]
+    trees = {
+        (parties, batch): settings(
+            model="mlp",
+            device=device,
+            batch_size=batch,
+            data={"name": "mnist", "train_rows": rows},
+            partition={"kind": "columns", "parties": parties},
+        )
+        for parties, batch in cases
+    }
     times: dict[tuple[int, int], list[float]] = {case: [] for case in cases}
     for repeat in range(repeats + 1):
-        for parties, batch in cases:
-            tree = settings(
-                model="mlp",
-                device=device,
-                batch_size=batch,
-                data={"name": "mnist", "train_rows": rows},
-                partition={"kind": "columns", "parties": parties},
-            )
+        for case, tree in trees.items():
             seconds = ours(tree).seconds[-1]
             if repeat:
-                times[parties, batch].append(1000 * seconds / -(-rows // batch))
+                times[case].append(1000 * seconds / -(-rows // case[1]))
     before: float | None = None
     for (parties, batch), values in times.items():
         middle = statistics.median(values)
         grown = "" if before is None or batch != 128 else f"{middle / before:.2f} ×"
-        table.add_row(str(parties), str(batch), spread(values), grown, f"{peak(device):.0f}")
-        found.append({"parties": parties, "batch": batch, "ms_per_step": values})
+        memory = peak(trees[parties, batch])
+        table.add_row(str(parties), str(batch), spread(values), grown, f"{memory:.0f}")
+        case = {"parties": parties, "batch": batch, "ms_per_step": values, "peak_mb": memory}
+        found.append(case)
         before = middle if batch == 128 else None
     console.print(table)
     return found
@@ -170,26 +176,36 @@ def accuracy(device: str) -> list[dict[str, Any]]:
     for column in ("method", "test accuracy", "s/epoch with evaluation", "peak MB"):
         table.add_column(column, justify="right")
     for method in ("splitnn", "centralised", "local"):
+        tree = settings(method=method, model="cnn", device=device, epochs=5, evaluate_every=1)
         folder = Path(tempfile.mkdtemp())
-        result = colonnade.run(
-            settings(method=method, model="cnn", device=device, epochs=5, evaluate_every=1),
-            out=folder / "run",
-        )
+        result = colonnade.run(tree, out=folder / "run")
         shutil.rmtree(folder)
         seconds = result.content["timing"]["seconds_per_epoch"]
-        row = {"method": method, "accuracy": result.accuracy, "seconds_per_epoch": seconds}
         assert result.accuracy is not None
-        table.add_row(
-            method, f"{100 * result.accuracy:.2f} %", spread(seconds), f"{peak(device):.0f}"
+        memory = peak(tree | {"epochs": 1})
+        table.add_row(method, f"{100 * result.accuracy:.2f} %", spread(seconds), f"{memory:.0f}")
+        found.append(
+            {
+                "method": method,
+                "accuracy": result.accuracy,
+                "seconds_per_epoch": seconds,
+                "peak_mb": memory,
+                "weights_sha256": result.weights_sha256,
+            }
         )
-        found.append(row)
     console.print(table)
     return found
 
 
-def peak(device: str) -> float:
-    """The most memory in use so far: of the process, or of the GPU."""
-    if device == "cuda":
+def peak(tree: dict[str, Any]) -> float:
+    """Megabytes at the most, of a fresh process that does this run alone; of its GPU memory."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(_peak_here, (tree,))
+
+
+def _peak_here(tree: dict[str, Any]) -> float:
+    ours(tree)
+    if tree["device"] == "cuda":
         return torch.cuda.max_memory_allocated() / 1e6
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
 

@@ -90,6 +90,7 @@ def _run(result: Result, row: Overview, index: int) -> dict[str, Any]:
     return {
         "key": f"run{index + 1}",
         "row": row,
+        "error": result["error"],
         "method": prose.method_name(result["method"]),
         "data": result["data"] | {"title": prose.data_name(result["data"]["name"])},
         "runtime": result["runtime"],

@@ -66,7 +66,7 @@ def test_caller_keeps_its_own_array() -> None:
     ],
 )
 def test_refused_features(x: object, why: str) -> None:
-    with pytest.raises(DataError, match=f"'bank': .*{why}.*Accepted are"):
+    with pytest.raises(DataError, match=f"{why}.*Accepted are"):
         from_arrays(x)
 
 
@@ -100,7 +100,7 @@ def test_later_rows_of_a_frame() -> None:
     found, same = from_arrays(later, like=columns)
     assert same == columns
     assert found.tolist() == [[3, 1], [4, -1]]
-    with pytest.raises(DataError, match="'shop': column 'town' of training is missing"):
+    with pytest.raises(DataError, match="column 'town' of training is missing"):
         from_arrays(later[["age"]], like=columns)
     with pytest.raises(DataError, match="column 'age' is of type"):
         from_arrays(pandas.DataFrame({"age": ["old"], "town": ["Ulm"]}), like=columns)
@@ -172,11 +172,11 @@ def test_label_series() -> None:
     ],
 )
 def test_refused_labels(y: object, why: str) -> None:
-    with pytest.raises(DataError, match=f"'bank': .*{why}"):
-        labels_from(y, "'bank'")
+    with pytest.raises(DataError, match=f"{why}"):
+        labels_from(y)
 
 
 def test_codes_by_known_classes() -> None:
     assert label_codes(["red", "red"], ("blue", "red")).tolist() == [1, 1]
-    with pytest.raises(DataError, match="'bank': the label in row 1 is 'pink', none of blue, red"):
-        label_codes(["red", "pink"], ("blue", "red"), "'bank'")
+    with pytest.raises(DataError, match="the label in row 1 is 'pink', none of blue, red"):
+        label_codes(["red", "pink"], ("blue", "red"))

@@ -43,6 +43,7 @@ def example(
         "seed": 7,
         "runtime": "local",
         "status": status,
+        "error": "",
         "config": {
             "method": method,
             "seed": 7,
