@@ -204,7 +204,7 @@ def _assemble(
         splits, preparation = _prepare(name, holdings[name], config.data.standardise)
         for key, split in splits.items():
             if everyone and split.y is None:
-                splits[key] = replace(split, y=labels[key].y)
+                splits[key] = replace(split, y=_copy(labels[key].y))
             elif not everyone and name != holder:
                 splits[key] = split.without_labels()
         parties[name] = Party(name, role, recipe, schedule, splits, preparation, classes, device)
@@ -237,6 +237,10 @@ def _prepare(
         preparation = Preparation.fit(x, holding.columns, standardise=standardise)
         splits = {key: replace(s, x=preparation.apply(s.x)) for key, s in splits.items()}
     return splits, preparation
+
+
+def _copy(y: Tensor | None) -> Tensor | None:
+    return None if y is None else y.clone()  # parties share no memory
 
 
 def as_image(x: Tensor) -> Tensor:
@@ -380,7 +384,7 @@ def _pool(holdings: Mapping[str, Holding], holder: str) -> Holding:
     columns: list[Column] = []
     for name, holding in holdings.items():
         width = holding.splits["train"].x.flatten(1).shape[1]
-        own = holding.columns or tuple(Column(f"{name}.{i}") for i in range(width))
+        own = holding.columns or tuple(Column(str(i)) for i in range(width))
         columns += [replace(c, name=f"{name}.{c.name}") for c in own]
     return Holding(pooled, tuple(columns))
 

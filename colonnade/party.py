@@ -249,15 +249,14 @@ class Party:
         yield from self._prepared(self.splits[split], None, size, 0)
 
     @property
-    def held_out(self) -> list[str]:
-        """The splits that are never trained on: "validation" where there is one, and "test"."""
-        return [name for name in self.splits if name != "train"]
+    def evaluations(self) -> list[str]:
+        """The splits to evaluate at the end of this epoch: those never trained on, or none.
 
-    @property
-    def evaluates_now(self) -> bool:
-        """Whether this epoch ends with an evaluation; every party gives the same answer."""
+        Every party gives the same answer, so that all take part in the same evaluations.
+        """
         every, epoch = self.schedule.evaluate_every, self._positions[self._at][0] + 1
-        return every > 0 and (self._last_epoch or epoch % every == 0)
+        due = every > 0 and (self._last_epoch or epoch % every == 0)
+        return [name for name in self.splits if name != "train"] if due else []
 
     def elapse(self, seconds: float) -> None:
         """Let virtual time pass: in one process, how slow this party is compared with others."""

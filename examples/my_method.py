@@ -38,7 +38,7 @@ async def passive(me: Party, active: Peer, cfg: SumScores) -> None:
             optimizer.zero_grad()
             scores.backward(gradient)  # 4.
             optimizer.step()
-        for split in me.held_out if me.evaluates_now else []:
+        for split in me.evaluations:
             await passive_predict(me, active, cfg, split)
 
 
@@ -55,7 +55,7 @@ async def active(me: Party, passives: list[Peer], cfg: SumScores) -> None:
                 peer.send(GRADIENT, total.grad)  # 3.
             optimizer.step()  # 4.
             me.log(loss=loss)
-        for split in me.held_out if me.evaluates_now else []:
+        for split in me.evaluations:
             me.score(split, await active_predict(me, passives, cfg, split))
 
 

@@ -185,7 +185,7 @@ def test_evaluation_comes_every_so_often_and_after_the_last_epoch(
     every: int, expected: list[int]
 ) -> None:
     me = party(evaluate_every=every)
-    assert [epoch + 1 for epoch in me.epochs() if me.evaluates_now] == expected
+    assert [epoch + 1 for epoch in me.epochs() if me.evaluations == ["test"]] == expected
 
 
 def test_rates_follow_warm_up_and_cosine() -> None:

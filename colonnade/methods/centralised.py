@@ -41,7 +41,7 @@ async def owner(me: Party, cfg: Centralised) -> None:
             loss.backward()  # 2.
             optimizer.step()
             me.log(loss=loss)
-        for split in me.held_out if me.evaluates_now else []:
+        for split in me.evaluations:
             me.score(split, await owner_predict(me, cfg, split))
 
 

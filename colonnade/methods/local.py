@@ -44,7 +44,7 @@ async def alone(me: Party, cfg: Local) -> None:
             loss.backward()  # 2.
             optimizer.step()
             me.log(loss=loss)
-        for split in me.held_out if me.evaluates_now else []:
+        for split in me.evaluations:
             me.score(split, model_logits(me, model, split))
 
 

@@ -59,7 +59,7 @@ async def passive(me: Party, active: Peer, cfg: SplitNN) -> None:
             optimizer.zero_grad()
             embedding.backward(gradient)  # 6. back-propagate, step
             optimizer.step()
-        for split in me.held_out if me.evaluates_now else []:
+        for split in me.evaluations:
             await passive_predict(me, active, cfg, split)
 
 
@@ -79,7 +79,7 @@ async def active(me: Party, passives: list[Peer], cfg: SplitNN) -> None:
             for peer, leaf in zip(passives, leaves, strict=True):
                 peer.send(GRADIENT, leaf.grad)  # 5. send dL/dh_k
             me.log(loss=loss)
-        for split in me.held_out if me.evaluates_now else []:
+        for split in me.evaluations:
             me.score(split, await active_predict(me, passives, cfg, split))
 
 
