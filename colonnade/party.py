@@ -298,7 +298,7 @@ class Party:
             "state": self.state,
             "positions": {phase: list(place) for phase, place in self._positions.items()},
             "random": random_state(self.device),
-            "log": {name: torch.stack(values).cpu() for name, values in self._log.items()},
+            "log": {name: self._gathered(values).cpu() for name, values in self._log.items()},
             "history": list(self.history),
             "predictions": self.predictions,
             "hop": self.hop,
@@ -362,11 +362,15 @@ class Party:
     def _end_epoch(self, phase: str, epoch: int) -> None:
         seconds = time.perf_counter() - self._began
         row: dict[str, Any] = {"phase": phase, "epoch": epoch, "seconds": seconds}
-        row |= {name: float(torch.stack(v).double().mean()) for name, v in self._log.items()}
+        row |= {name: float(self._gathered(v).double().mean()) for name, v in self._log.items()}
         self._log.clear()
         self.history.append(row)
         if self.on_epoch is not None:
             self.on_epoch(self.name, row)
+
+    def _gathered(self, values: list[Tensor]) -> Tensor:
+        # Plain numbers, and what a checkpoint brought back, lie on the CPU.
+        return torch.stack([value.to(self.device) for value in values])
 
     def _checkpoint(self) -> None:
         if self.on_checkpoint is not None:

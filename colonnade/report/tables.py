@@ -30,8 +30,7 @@ def summary(results: Sequence[Mapping[str, Any]]) -> Table:
         ">Epoch",
         ">Bytes",
         ">Messages",
-        ">Rounds",
-        caption="Epoch: median time. Bytes: all phases. Messages, rounds: training.",
+        caption="Epoch: median time. Bytes: all phases. Messages: training.",
     )
     for row in overviews(results):
         table.add_row(
@@ -42,7 +41,6 @@ def summary(results: Sequence[Mapping[str, Any]]) -> Table:
             units.duration(row.seconds_per_epoch),
             units.size(row.bytes),
             units.count(row.messages),
-            units.count(row.rounds),
         )
     return table
 

@@ -1,0 +1,75 @@
+"""What must also hold on a GPU: the same bits twice, strict, resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import colonnade
+from colonnade.errors import PeerLost
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+]
+
+
+def settings(**changes: Any) -> dict[str, Any]:
+    base: dict[str, Any] = {
+        "method": "splitnn",
+        "name": "gpu",
+        "device": "cuda",
+        "epochs": 2,
+        "model": "cnn",
+        "data": {"name": "mnist-sample", "train_rows": 2560},
+        "checkpoint": {"steps": 3},
+        "parties": {
+            "a": {},
+            "b": {"model": "lenet", "optimizer": "adam"},
+            "c": {"model": "mlp", "optimizer": "adagrad"},
+            "d": {"model": "resnet8", "optimizer": "adamw"},
+        },
+    }
+    return base | changes
+
+
+def test_the_same_bits_twice_strict_and_resumed(tmp_path: Path) -> None:
+    whole = colonnade.run(settings(), out=tmp_path / "whole")
+    again = colonnade.run(settings(), out=tmp_path / "again")
+    strict = colonnade.run(settings(strict=True), out=tmp_path / "strict")
+    with pytest.raises(PeerLost):
+        colonnade.run(settings(), out=tmp_path / "resumed", lose={"c": 17})
+    resumed = colonnade.run(settings(), resume=tmp_path / "resumed")
+    for other in (again, strict, resumed):
+        assert other.weights_sha256 == whole.weights_sha256
+    assert whole.accuracy is not None
+    assert whole.accuracy > 0.8
+    predicted = colonnade.load(whole.path).predict()["a"].codes
+    truth = colonnade.load(whole.path).labels()
+    assert float((predicted == truth).double().mean()) == whole.accuracy
+
+
+def test_a_step_never_waits_for_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch raises at any synchronisation after the first steps of the second epoch."""
+    from colonnade.party import Party
+
+    step, end = Party._set_rates, Party._end_epoch
+
+    def watched(me: Party, done: float) -> None:
+        if done > 1.1:  # every party has begun the epoch: its order and rows are on the GPU
+            torch.cuda.set_sync_debug_mode("error")
+        step(me, done)
+
+    def released(me: Party, phase: str, epoch: int) -> None:
+        torch.cuda.set_sync_debug_mode("default")
+        end(me, phase, epoch)
+
+    monkeypatch.setattr(Party, "_set_rates", watched)
+    monkeypatch.setattr(Party, "_end_epoch", released)
+    try:
+        colonnade.run(settings(evaluate_every=0, checkpoint={"epochs": 0}), out=tmp_path / "run")
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
