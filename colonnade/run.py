@@ -333,11 +333,11 @@ def _environment(settings: Config) -> dict[str, Any]:
         "threads": settings.run.threads,
         "platform": f"{platform.system()} {platform.machine()}",
         "colonnade": __version__,
-        "commit": _commit(),
+        "commit": commit(),
     }
 
 
-def _commit() -> str:
+def commit() -> str:
     """The commit of the source tree, with a + where it was changed; empty outside of one."""
     git = shutil.which("git")
     source = Path(__file__).resolve().parents[1]

@@ -17,9 +17,11 @@ import resource
 import shutil
 import statistics
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from loops import Timed, Work, equal, plain
@@ -29,7 +31,8 @@ from rich.table import Table
 import colonnade
 from colonnade import assemble, config, data
 from colonnade.errors import DataMissing
-from colonnade.run import reproducible
+from colonnade.run import commit, reproducible
+from colonnade.wire import Ledger
 
 RESULTS = Path(__file__).parent / "results"
 console = Console(highlight=False, width=150)
@@ -62,6 +65,31 @@ def reproducibly(loop: Callable[[Work], Timed], work: Work) -> Timed:
     """With one thread and, on a GPU, the deterministic kernels that a run of ours uses."""
     with reproducible(1, work.device.type == "cuda"):
         return loop(work)
+
+
+def ledger_share(tree: dict[str, Any]) -> float:
+    """The part of the training time that is spent in the ledger, in a run that measures it."""
+    spent, inside = 0.0, False
+
+    def measured(function: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapper(*args: Any) -> Any:
+            nonlocal spent, inside
+            if inside:  # `write` may write a block out: counted once
+                return function(*args)
+            inside, began = True, time.perf_counter()
+            try:
+                return function(*args)
+            finally:
+                inside, spent = False, spent + time.perf_counter() - began
+
+        return wrapper
+
+    with (
+        mock.patch.object(Ledger, "write", measured(Ledger.write)),
+        mock.patch.object(Ledger, "_write_out", measured(Ledger._write_out)),
+    ):
+        timed = ours(tree)
+    return spent / sum(timed.seconds)
 
 
 def work_of(tree: dict[str, Any]) -> Work:
@@ -98,7 +126,7 @@ def ratio(device: str, repeats: int, rows: int) -> list[dict[str, Any]]:
     table = Table(title=f"MNIST quadrants, four parties, batch 128, {rows} rows, {device}")
     for column in ("bottoms", "plain s/epoch", "equal s/epoch", "splitnn s/epoch"):
         table.add_column(column, justify="right")
-    for column in ("splitnn / equal", "splitnn / plain", "loss equal to the bit"):
+    for column in ("splitnn / equal", "splitnn / plain", "same loss to the bit", "ledger"):
         table.add_column(column, justify="right")
     found = []
     for model in ("mlp", "cnn"):
@@ -122,14 +150,24 @@ def ratio(device: str, repeats: int, rows: int) -> list[dict[str, Any]]:
             for other in ("equal", "plain")
         }
         same = losses["splitnn"] == losses["equal"]
+        share = ledger_share(tree)
         table.add_row(
             model,
             *(spread(times[name]) for name in contenders),
             spread(against["equal"]),
             spread(against["plain"]),
             "yes" if same else "no",
+            f"{100 * share:.1f} %",
         )
-        found.append({"bottoms": model, "seconds": times, "ratios": against, "same_loss": same})
+        found.append(
+            {
+                "bottoms": model,
+                "seconds": times,
+                "ratios": against,
+                "same_loss": same,
+                "ledger_share": share,
+            }
+        )
     console.print(table)
     return found
 
@@ -212,7 +250,8 @@ def _peak_here(tree: dict[str, Any]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", nargs="*", default=["ratio", "growth", "accuracy"])
+    every = ["ratio", "growth", "accuracy"]
+    parser.add_argument("what", nargs="*", default=every, help=f"of {', '.join(every)}")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--rows", type=int, default=20_000, help="training rows of a timed epoch")
@@ -221,16 +260,18 @@ def main() -> None:
         data.load("mnist")
     except DataMissing as error:
         raise SystemExit(str(error)) from None
-    found: dict[str, Any] = {"torch": torch.__version__, "repeats": arguments.repeats}
-    if "ratio" in arguments.what:
-        found["ratio"] = ratio(arguments.device, arguments.repeats, arguments.rows)
-    if "growth" in arguments.what:
-        found["growth"] = growth(arguments.device, arguments.repeats, 2560)
-    if "accuracy" in arguments.what:
-        found["accuracy"] = accuracy(arguments.device)
+    device, repeats = arguments.device, arguments.repeats
+    parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "ratio": lambda: ratio(device, repeats, arguments.rows),
+        "growth": lambda: growth(device, repeats, 2560),
+        "accuracy": lambda: accuracy(device),
+    }
+    path = RESULTS / f"{device}.json"
+    found = json.loads(path.read_text()) if path.exists() else {}
+    for what in arguments.what:
+        found[what] = {"commit": commit(), "torch": torch.__version__, "measured": parts[what]()}
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{arguments.device}.json"
-    path.write_text(json.dumps(found, indent=1))
+    path.write_text(json.dumps(found, indent=1) + "\n")
     console.print(f"written to {path}")
 
 
