@@ -14,14 +14,13 @@ import torch
 from torch import Tensor
 
 from colonnade import data, models
-from colonnade.config import Config, check_name, same_but_for_case
+from colonnade.config import IN_MEMORY, Config, Data, check_name, same_but_for_case
 from colonnade.data import Column, Dataset, Preparation, Split
 from colonnade.errors import ConfigError, DataError
 from colonnade.partition import Partition
 from colonnade.party import Party, Schedule, derive
 
 POOLED = "all"  # the one party of a method that sees everything
-IN_MEMORY = "in memory"
 
 
 @dataclass(frozen=True)
@@ -30,6 +29,9 @@ class Holding:
 
     splits: Mapping[str, Split]
     columns: tuple[Column, ...]
+
+    def without_labels(self) -> Holding:
+        return replace(self, splits={k: s.without_labels() for k, s in self.splits.items()})
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,11 @@ class Federation:
 def from_catalogue(config: Config) -> Federation:
     """Split a known data set as the configuration says."""
     settings, run = config.data, config.run
+    if settings.name == IN_MEMORY:
+        raise DataError(
+            "this configuration belongs to a run on in-memory data, which is not kept: give the "
+            "rows again, colonnade.run(config, parties={…})"
+        )
     # Data split, initialisation and batch order are seeded apart (spec 7.3).
     seed = derive(run.seed, "data")
     dataset = data.load(settings.name, test=settings.test, seed=seed)
@@ -74,6 +81,11 @@ def from_catalogue(config: Config) -> Federation:
             empty = {key: replace(s, x=torch.empty(len(s), 0)) for key, s in labels.splits.items()}
             holdings = {names[0]: Holding(empty, ()), **holdings}
     holder = _holder(config, list(holdings))
+    if not config.found.method.everyone_labelled(config.options):
+        holdings = {
+            name: rows if name == holder else rows.without_labels()
+            for name, rows in holdings.items()
+        }
     return _assemble(config, holdings, holder, dataset.classes, dataset.name, partition)
 
 
@@ -83,6 +95,10 @@ def from_memory(
     """The parties' own arrays: {"bank": (x, y), "shop": x}; `test` alike, or a seeded share."""
     if config.partition is not None or config.run.label_only:
         raise ConfigError(["with in-memory parties there is no [partition] and no label_only"])
+    if config.data.name not in (Data().name, IN_MEMORY):
+        raise ConfigError([f"data.name = '{config.data.name}' has no meaning beside parties=…"])
+    if config.data.train_rows or config.data.test_rows:
+        raise ConfigError(["data.train_rows and test_rows have no meaning beside parties=…"])
     _check_given(parties, "parties")
     problems = [p for name in parties for p in check_name(name, "party name")]
     problems += same_but_for_case(parties)
@@ -99,7 +115,9 @@ def from_memory(
         raise DataError("no party has labels: give one as (x, y)")
     holder = config.run.label_holder or labelled[0]
     if holder not in labelled:
-        raise DataError(f"label_holder = '{holder}' has no labels; {', '.join(labelled)} has")
+        raise DataError(
+            f"label_holder = '{holder}' brings no labels; with labels: {', '.join(labelled)}"
+        )
     check_equal_rows({name: len(rows) for name, rows in given.items()}, "")
     with of(holder):
         y, classes = data.labels_from(given[holder].y)
@@ -149,12 +167,12 @@ def default_partition(dataset: Dataset, parties: int) -> Partition:
     return Partition("columns", parties=parties or 2)
 
 
-def describe(partition: Partition) -> str:
+def describe(partition: Partition, parties: int) -> str:
     """The partition in a few words."""
     if partition.kind == "tiles":
         return f"tiles {partition.grid[0]}×{partition.grid[1]}"
     if partition.kind == "strips":
-        return f"strips {partition.parties}, of {partition.axis}"
+        return f"strips {parties}, of {partition.axis}"
     return partition.kind
 
 
@@ -205,8 +223,6 @@ def _assemble(
         for key, split in splits.items():
             if everyone and split.y is None:
                 splits[key] = replace(split, y=_copy(labels[key].y))
-            elif not everyone and name != holder:
-                splits[key] = split.without_labels()
         parties[name] = Party(name, role, recipe, schedule, splits, preparation, classes, device)
     _check_networks(parties, [n for n in holdings if method.roles[cast[n]].features])
     rows = holdings[holder].splits
@@ -219,7 +235,9 @@ def _assemble(
             "train_rows": len(rows["train"]),
             "test_rows": len(rows["test"]),
             "classes": list(classes),
-            "partition": "the parties' own rows" if partition is None else describe(partition),
+            "partition": "the parties' own rows"
+            if partition is None
+            else describe(partition, len(holdings) - run.label_only),
         },
         partition,
     )

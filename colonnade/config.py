@@ -29,6 +29,7 @@ from colonnade.partition import Partition
 from colonnade.party import Recipe
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+IN_MEMORY = "in memory"  # stands for the data set in the config of a run on the user's arrays
 NAME_RULE = "use letters, digits, '-' and '_', at most 64, beginning with a letter or digit"
 
 
@@ -216,7 +217,10 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
     tables = {"data", "partition", "checkpoint", "parties", *methods.names()}
     if found is not None:
         tables.add(found.method.name)
-    for key in tree:
+    for key, value in tree.items():
+        # Without its method a table may well be right: it would be the method's own.
+        if found is None and isinstance(value, dict):
+            continue
         if key not in run_keys | recipe_keys | tables:
             problems.append(unknown(key, run_keys | recipe_keys | tables, "at the top level"))
 
@@ -305,7 +309,7 @@ def _check_record(run: Run, found: methods.Found, problems: list[str]) -> None:
 
 
 def _check_data(data: Data, problems: list[str]) -> None:
-    if data.name not in datasets.names():
+    if data.name not in (*datasets.names(), IN_MEMORY):
         problems.append(unknown(data.name, datasets.names(), "as data.name", "data set"))
     for key in ("test", "validation"):
         share = getattr(data, key)
@@ -360,10 +364,12 @@ def unknown(name: str, valid: Any, where: str, what: str = "key") -> str:
 
 
 def read(cls: type, table: Mapping[str, Any], where: str, problems: list[str]) -> Any:
-    """An instance of a frozen dataclass from a table, or None and what is wrong with it."""
+    """An instance of a frozen dataclass from a table; what is wrong with it goes to `problems`.
+
+    Values of the wrong type are left at their defaults, so that the others are checked as well.
+    """
     hints = typing.get_type_hints(cls)
     fields = {f.name: f for f in dataclasses.fields(cls)}
-    before = len(problems)
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key not in fields:
@@ -373,12 +379,18 @@ def read(cls: type, table: Mapping[str, Any], where: str, problems: list[str]) -
             values[key] = convert(value, hints[key])
         except TypeError as error:
             problems.append(f"{where}{key} = {value!r}: must be {error}")
-    for name, f in fields.items():
-        required = f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
-        if required and name not in table and name != "method":
+    required = [
+        name
+        for name, f in fields.items()
+        if f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
+    ]
+    for name in required:
+        if name not in table and cls is not Run:  # a missing method is reported elsewhere
             problems.append(f"{where}{name} is missing: it must be {expected(hints[name])}")
-    if len(problems) > before or ("method" in fields and "method" not in values):
-        return None
+        if name not in values:
+            if cls is not Run:
+                return None
+            values[name] = ""
     try:
         return cls(**values)
     except ValueError as error:  # a method's options may check themselves

@@ -70,12 +70,13 @@ class Batch:
     x: Tensor  # float32 (batch, …)
     y: Tensor | None  # int64 (batch,), only where the party holds labels
     ids: Tensor  # int64 (batch,)
+    owner: str = "this party"
 
     @property
     def labels(self) -> Tensor:
         """The labels, for a role that must have them."""
         if self.y is None:
-            raise ColonnadeError("this role needs labels, and its party holds none")
+            raise ColonnadeError(f"the role of '{self.owner}' needs labels, and it holds none")
         return self.y
 
     def __len__(self) -> int:
@@ -275,6 +276,11 @@ class Party:
         labels = self.splits[split].y
         if labels is None:
             raise ColonnadeError(f"'{self.name}' cannot score '{split}': it holds no labels")
+        if logits.shape != (len(labels), len(self.classes)):
+            raise ColonnadeError(
+                f"'{self.name}' scores '{split}' with predictions of shape {tuple(logits.shape)}; "
+                f"it has {len(labels)} rows and {len(self.classes)} classes"
+            )
         predicted = logits.argmax(1)  # (rows,)
         self.predictions[split] = predicted
         self.log(**{f"{split}_accuracy": (predicted == labels).double().mean()})
@@ -350,7 +356,7 @@ class Party:
             ys = [None] * len(xs) if some.y is None else some.y.split(size)
             for number, (x, y, i) in enumerate(zip(xs, ys, ids, strict=True)):
                 if low // size + number >= start:
-                    yield Batch(x, y, i)
+                    yield Batch(x, y, i, self.name)
 
     def _set_rates(self, epochs_done: float) -> None:
         """The learning rate is a function of the position alone, so a resume needs no scheduler."""

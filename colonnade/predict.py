@@ -12,7 +12,7 @@ from torch import Tensor
 
 from colonnade import assemble, data, report, state
 from colonnade import config as configuration
-from colonnade.config import Config
+from colonnade.config import IN_MEMORY, Config
 from colonnade.data import Column, Preparation, Split
 from colonnade.errors import DataError, RunError
 from colonnade.method import bind
@@ -90,17 +90,21 @@ class Trained:
 
     def labels(self) -> Tensor:
         """The true classes of the test rows, which only the label holder knows."""
+        self._refuse_in_memory()
         federation = assemble.from_catalogue(self.config)
         y = federation.parties[federation.holder].splits["test"].y
         assert y is not None
         return y.cpu()
 
-    def _test_rows(self) -> dict[str, tuple[Tensor | None, Tensor]]:
-        if self.result["data"]["name"] == assemble.IN_MEMORY:
+    def _refuse_in_memory(self) -> None:
+        if self.result["data"]["name"] == IN_MEMORY:
             raise DataError(
                 f"{self.path} was trained on in-memory data, which is not kept: give the rows, "
                 'predict({"bank": x, …})'
             )
+
+    def _test_rows(self) -> dict[str, tuple[Tensor | None, Tensor]]:
+        self._refuse_in_memory()
         federation = assemble.from_catalogue(self.config)
         # Already prepared with the same statistics that were saved with the weights.
         return {
@@ -122,6 +126,8 @@ class Trained:
             )
         rows: dict[str, tuple[Tensor | None, Tensor]] = {}
         for name, x in parties.items():
+            if isinstance(x, tuple):
+                raise DataError(f"party '{name}': predict takes features alone, not (x, y)")
             preparation, shape = self._preparation(name)
             if preparation is None or not shape:
                 raise DataError(f"'{name}' took part without features; give none for it")
@@ -216,7 +222,7 @@ def load(path: str | Path) -> Trained:
     if not (folder / "weights").exists():
         raise RunError(
             f"{folder} is {result.get('status', 'unfinished')}: it has no trained models. Finish "
-            f"it with: colonnade run {folder / 'config.toml'} --resume {folder}"
+            f"it with: colonnade run --resume {folder}"
         )
     report.check(result)
     return Trained(folder, result, configuration.load(folder / "config.toml"))

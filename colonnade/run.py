@@ -95,9 +95,10 @@ def run(
     parties    in-memory data, {"bank": (x, y), "shop": x}; without it, [data] of the config
     test       test rows in the same form; without it, a seeded share of the rows
     overrides  "key=value" texts, as on the command line
-    out        the folder that will hold the run; default runs/<name>
+    out        the folder that will hold the run; default runs/<name>, <name>-2, <name>-3 …
     resume     a run folder that was stopped: go on from its last common checkpoint
-    overwrite  replace an older run in that folder; otherwise it is moved aside, to <name>.1
+    overwrite  replace an older run in the folder `out`, or in runs/<name>
+    observer   is told how the run goes; see Observer
     lose       {"shop": 12}: rehearse the loss of a party after 12 training steps
     """
     began = time.perf_counter()
@@ -110,9 +111,19 @@ def run(
         else:
             federation = assemble.from_memory(settings, parties, test)
         settings = replace(settings, partition=federation.partition)
+        if parties is not None:
+            settings = replace(settings, data=replace(settings.data, name=configuration.IN_MEMORY))
+        _check_loss(lose or {}, federation)
         # 2. The folder: new, or one to go on with.
-        folder = Path(resume or out or Path("runs") / settings.run.name)
-        attempt = _reopen(folder, settings) if resume else _create(folder, settings, overwrite)
+        if resume is not None:
+            if out is not None:
+                raise RunError("resume goes on in its own folder: leave `out` away")
+            folder = Path(resume)
+            attempt = _reopen(folder, settings)
+        else:
+            folder = Path(out) if out is not None else _free(settings.run.name, overwrite)
+            attempt = _create(folder, settings, overwrite)
+        earlier = _seconds_so_far(folder) if resume else 0.0
         book = Ledger(folder / "ledger.jsonl", attempt)
         recorder = Recorder(folder / "record", settings.run.record) if settings.run.record else None
         checkpoints = Checkpoints(folder / "checkpoints", list(federation.parties), book.flush)
@@ -122,18 +133,20 @@ def run(
         for party in federation.parties.values():
             party.on_epoch, party.on_checkpoint = observer.epoch, checkpoints.save
         # 3. Run the roles.
-        status, problem = "failed", ""
+        status, problem, warnings = "failed", "", list[str]()
         setup = time.perf_counter() - began
         meters = {name: party.meter for name, party in federation.parties.items()}
         observer.began(settings, meters, book)
         try:
-            _train(settings, federation, book, recorder, checkpoints, lose)
+            warnings = _train(settings, federation, book, recorder, checkpoints, lose)
             status = "finished"
-        except KeyboardInterrupt:
+        except KeyboardInterrupt as stop:
             status = "stopped"
+            stop.add_note(f"go on with: colonnade run --resume {folder}")
             raise
         except ColonnadeError as error:
             problem = str(error)
+            error.add_note(f"what was reached lies in {folder}")
             raise
         finally:
             # 4. Whatever happened: the ledger, the result so far.
@@ -141,10 +154,11 @@ def run(
             if recorder is not None:
                 recorder.flush()
             book.close()
-            seconds = time.perf_counter() - began
+            seconds = earlier + time.perf_counter() - began
             content = _result(settings, federation, folder, setup, seconds)
             content["wire"]["head"] = book.head
-            content |= {"status": status, "error": problem}
+            warnings += _divergence(content["history"])
+            content |= {"status": status, "error": problem, "warnings": warnings}
             state.write_text(json.dumps(content, indent=1), folder / "result.json")
         # 5. The trained models; checkpoints have done their work.
         for party in federation.parties.values():
@@ -181,7 +195,8 @@ def _train(
     recorder: Recorder | None,
     checkpoints: Checkpoints,
     lose: Mapping[str, int] | None,
-) -> None:
+) -> list[str]:
+    """Run every role to its end; what should be known about the messages."""
     method = settings.found.method
     mail = local.Mailboxes(
         {kind.name: kind for kind in method.kinds}, book, settings.run.strict, recorder
@@ -192,15 +207,41 @@ def _train(
         return bind(program, party, federation.cast, wire, settings.options)
 
     local.run(federation.parties, start, mail, lose, finished=checkpoints.finish)
+    return mail.warnings()
+
+
+def _check_loss(lose: Mapping[str, int], federation: Federation) -> None:
+    for name in lose:
+        if name not in federation.parties:
+            parties = ", ".join(federation.parties)
+            raise RunError(f"lose = '{name}': no such party; there are {parties}")
+
+
+def _divergence(history: list[dict[str, Any]]) -> list[str]:
+    """A loss that is not a number any more, and since when."""
+    found: dict[str, str] = {}
+    for row in history:
+        for name, numbers in row["parties"].items():
+            if "loss" in numbers and numbers["loss"] is None and name not in found:
+                found[name] = (
+                    f"the loss of '{name}' is not finite since epoch {row['epoch']}: the training "
+                    "diverged; try a smaller lr"
+                )
+    return list(found.values())
 
 
 def _create(folder: Path, settings: Config, overwrite: bool) -> int:
-    """A new folder; an older run of the same name is kept beside it unless it may go."""
+    """A new folder; an older run in its place goes only if it may."""
     try:
         if folder.exists():
             if not (folder / "run.json").exists() and any(folder.iterdir()):
                 raise RunError(f"{folder} exists and is not a run: choose another --out")
-            _move_aside(folder, overwrite)
+            if not overwrite and any(folder.iterdir()):
+                raise RunError(
+                    f"{folder} holds an older run: choose another --out, or replace it with "
+                    "--overwrite"
+                )
+            shutil.rmtree(folder)
         folder.mkdir(parents=True)
         state.write_text(configuration.dumps(settings), folder / "config.toml")
         if settings.run.method.endswith(".py"):  # so that the folder can be read without it
@@ -212,14 +253,20 @@ def _create(folder: Path, settings: Config, overwrite: bool) -> int:
     return 1
 
 
-def _move_aside(folder: Path, overwrite: bool) -> None:
-    if overwrite:
-        shutil.rmtree(folder)
-        return
-    number = 1
-    while (older := folder.with_name(f"{folder.name}.{number}")).exists():
-        number += 1
-    folder.rename(older)
+def _free(name: str, overwrite: bool) -> Path:
+    """runs/<name>, or the first numbered one that is free: older results stay where they are."""
+    folder, number = Path("runs") / name, 2
+    while folder.exists() and not overwrite:
+        folder, number = Path("runs") / f"{name}-{number}", number + 1
+    return folder
+
+
+def _seconds_so_far(folder: Path) -> float:
+    """Of the attempts that could still write a result."""
+    if not (folder / "result.json").exists():
+        return 0.0
+    timing = read_json(folder / "result.json").get("timing", {})
+    return float(timing.get("seconds_total", 0.0))
 
 
 def _reopen(folder: Path, settings: Config) -> int:
@@ -232,8 +279,8 @@ def _reopen(folder: Path, settings: Config) -> int:
         raise RunError(f"{folder / 'run.json'} is damaged: it does not say which attempt this is")
     if manifest.get("config_sha256") != settings.sha256():
         raise RunError(
-            f"{folder} was made by another configuration or method file; resume it with the same "
-            "one, or start a new run"
+            f"{folder} was made by another configuration or method file. To go on with its own: "
+            f"colonnade run --resume {folder}"
         )
     if not (folder / "ledger.jsonl").exists():
         raise RunError(f"{folder} has lost its ledger.jsonl, which says what was sent before")
@@ -260,6 +307,7 @@ def _result(
         "runtime": "local",
         "status": "finished",
         "error": "",
+        "warnings": [],
         "config": settings.resolved(),
         "config_sha256": settings.sha256(),
         "data": federation.data,

@@ -340,7 +340,7 @@ def test_resume_of_a_finished_run(run: Path, capsys: pytest.CaptureFixture[str])
 def test_resume_with_another_configuration(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.rmtree(run / "weights")
     message = resumed(capsys, run, "--set", "seed=5")
-    assert "run was made by another configuration" in message and "start a new run" in message
+    assert "run was made by another configuration" in message and "--resume run" in message
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"attempt": "1"}'])
@@ -484,7 +484,6 @@ def test_data_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert "which one?" in refused(capsys, "data", "check")
     assert "Did you mean 'mnist'" in refused(capsys, "data", "check", "mnits")
     assert "not on this machine" in refused(capsys, "data", "check", "mnist")
-    assert "nothing to fetch" in refused(capsys, "data", "fetch", "digits")
 
 
 # --- method files ---------------------------------------------------------------------------------
@@ -697,8 +696,16 @@ def test_wrong_parties(
 @pytest.mark.parametrize(
     ("more", "error", "says"),
     [
-        ({"label_holder": "shop"}, DataError, "label_holder = 'shop' has no labels; bank has"),
-        ({"label_holder": "spy"}, DataError, "label_holder = 'spy' has no labels; bank has"),
+        (
+            {"label_holder": "shop"},
+            DataError,
+            "label_holder = 'shop' brings no labels; with labels: bank",
+        ),
+        (
+            {"label_holder": "spy"},
+            DataError,
+            "label_holder = 'spy' brings no labels; with labels: bank",
+        ),
         ({"parties": {"spy": {}}}, ConfigError, "[parties.spy]: no such party among bank, shop"),
         ({"partition": {"kind": "tiles"}}, ConfigError, "there is no [partition]"),
         ({"label_only": True}, ConfigError, "no label_only"),

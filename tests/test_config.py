@@ -164,6 +164,7 @@ def test_all_mistakes_at_once(tmp_path: Path) -> None:
         "'batch_size'",
         "optimizer = 'sdg'",
         "data.nmae|'nmae'.*'name'",
+        "data.test = 2.0",
         "partition.alpha means nothing",
         "'dimension'.*'dim'",
         r"party name '\.\./x'",
@@ -172,9 +173,18 @@ def test_all_mistakes_at_once(tmp_path: Path) -> None:
     ]
     for pattern in expected:
         assert any(re.search(pattern, p) for p in found), (pattern, found)
-    # data.test is checked once [data] can be read at all.
     assert len(found) == len(expected)
-    assert only_problem({"method": "splitnn", "data": {"test": 2.0}}).startswith("data.test = 2.0")
+
+
+def test_wrong_types_do_not_hide_wrong_values() -> None:
+    tree = {"epochs": "3", "lr": -1, "batch_size": 0, "model": "resnet", "schedule": "foo"}
+    found = problems({"method": "splitnn", "splitnn": {"cut": "max", "dim": 0}, **tree})
+    for key in (*tree, "splitnn.cut", "splitnn.dim"):
+        assert any(key in problem for problem in found), key
+
+
+def test_a_method_that_does_not_load_is_the_only_mistake() -> None:
+    assert "no such file" in only_problem({"method": "nowhere.py", "nowhere": {"a": 1}})
 
 
 def test_the_error_lists_them(tmp_path: Path) -> None:

@@ -18,7 +18,16 @@ from sklearn.datasets import load_breast_cancer
 
 import colonnade
 from colonnade import state
-from colonnade.errors import PeerLost, RunError
+from colonnade.errors import (
+    ColonnadeError,
+    ConfigError,
+    DataError,
+    KindError,
+    PeerLost,
+    RoleFailed,
+    RunError,
+)
+from colonnade.methods import splitnn
 
 
 def settings(**changes: Any) -> dict[str, Any]:
@@ -37,14 +46,121 @@ def columns() -> tuple[Any, Any]:
     return x.astype(np.float32), y
 
 
-def test_an_older_run_is_moved_aside_and_overwrite_replaces_it(tmp_path: Path) -> None:
+def test_an_older_run_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [colonnade.run(settings(seed=seed)) for seed in range(3)]
+    assert [str(run.path) for run in runs] == ["runs/small", "runs/small-2", "runs/small-3"]
+    assert [colonnade.load(run.path).result["seed"] for run in runs] == [0, 1, 2]
+    colonnade.run(settings(seed=9), overwrite=True)
+    assert colonnade.load("runs/small").result["seed"] == 9
+
+
+def test_a_folder_that_was_asked_for_is_replaced_only_on_request(tmp_path: Path) -> None:
     first = colonnade.run(settings(), out=tmp_path / "run")
     before = (first.path / "result.json").read_bytes()
-    colonnade.run(settings(seed=1), out=tmp_path / "run")
-    assert (tmp_path / "run.1" / "result.json").read_bytes() == before
-    colonnade.run(settings(seed=2), out=tmp_path / "run", overwrite=True)
-    assert not (tmp_path / "run.2").exists()
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["seed"] == 2
+    with pytest.raises(RunError, match=r"holds an older run.*--overwrite"):
+        colonnade.run(settings(seed=1), out=tmp_path / "run")
+    assert (first.path / "result.json").read_bytes() == before
+    again = colonnade.run(settings(seed=2), out=tmp_path / "run", overwrite=True)
+    assert again.content["seed"] == 2
+
+
+def test_the_config_of_an_in_memory_run_cannot_train_on_something_else(tmp_path: Path) -> None:
+    x, y = columns()
+    parties = {"bank": (x[:, :10], y), "shop": x[:, 10:]}
+    result = colonnade.run(
+        {"method": "splitnn", "epochs": 1}, parties=parties, out=tmp_path / "run"
+    )
+    with pytest.raises(DataError, match="in-memory data"):
+        colonnade.run(result.path / "config.toml", out=tmp_path / "again")
+    with pytest.raises(DataError, match="in-memory data"):
+        colonnade.load(result.path).labels()
+    again = colonnade.run(result.path / "config.toml", parties=parties, out=tmp_path / "again")
+    assert again.weights_sha256 == result.weights_sha256
+    with pytest.raises(ConfigError, match="no meaning beside parties"):
+        colonnade.run({"method": "splitnn", "data": {"name": "adult"}}, parties=parties)
+
+
+def test_every_party_that_brings_labels_trains_alone(tmp_path: Path) -> None:
+    x, y = columns()
+    parties = {"a": (x[:, :10], y), "b": (x[:, 10:], y), "c": x[:, :3]}
+    result = colonnade.run({"method": "local", "epochs": 2}, parties=parties, out=tmp_path / "run")
+    assert list(result.metrics["test"]["per_party"]) == ["a", "b"]
+
+
+def test_a_training_that_diverges_says_so(tmp_path: Path) -> None:
+    result = colonnade.run(settings(lr=1e9, epochs=3), out=tmp_path / "run")
+    (warning,) = result.content["warnings"]
+    assert "not finite since epoch 1" in warning or "not finite since epoch 2" in warning
+    assert "smaller lr" in warning
+
+
+LEFT = """
+from dataclasses import dataclass
+import torch
+from colonnade import Kind, Method, Role
+
+NOTE = Kind("note", (), "nothing")
+
+@dataclass(frozen=True)
+class Options:
+    late: bool = False
+
+async def passive(me, active, cfg):
+    for epoch in me.epochs():
+        active.send(NOTE, torch.tensor(1.0))
+
+async def active(me, passives, cfg):
+    for epoch in me.epochs():
+        if cfg.late and epoch == 1:
+            await passives[0].recv(NOTE)
+
+async def nothing(me, cfg, split): ...
+
+METHOD = Method("left", "sends what nobody takes", Options,
+                {"active": Role(active, nothing), "passive": Role(passive, nothing)}, (NOTE,))
+"""
+
+
+def test_messages_that_nobody_takes_or_takes_late_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "left.py").write_text(LEFT)
+    tree = settings(method=str(tmp_path / "left.py"), partition={"kind": "columns", "parties": 2})
+    tree |= {"left": {"late": True}}
+    warnings = colonnade.run(tree, out=tmp_path / "run").content["warnings"]
+    assert any(
+        "1 messages 'note' from 'party2' to 'party1' were never received" in w for w in warnings
+    )
+    assert any("another epoch than they were sent in" in w for w in warnings)
+    assert colonnade.run(settings(), out=tmp_path / "clean").content["warnings"] == []
+
+
+def test_a_mistake_in_a_method_file_names_its_line(tmp_path: Path) -> None:
+    source = LEFT.replace(
+        "active.send(NOTE, torch.tensor(1.0))", "active.send(NOTE, torch.tensr(1))"
+    )
+    (tmp_path / "typo.py").write_text(source)
+    tree = settings(method=str(tmp_path / "typo.py"), partition={"kind": "columns", "parties": 2})
+    line = next(n for n, text in enumerate(source.splitlines(), 1) if "tensr" in text)
+    with pytest.raises(RoleFailed, match=rf"'party2'.*tensr.*\(typo.py, line {line}\)"):
+        colonnade.run(tree, out=tmp_path / "run")
+    (tmp_path / "typo.py").write_text(LEFT.replace("torch.tensor(1.0)", "torch.zeros(2)"))
+    with pytest.raises(KindError) as caught:
+        colonnade.run(tree, out=tmp_path / "other")
+    assert any(f"typo.py, line {line}" in note for note in caught.value.__notes__)
+
+
+def test_a_wrong_number_of_predictions_is_refused_and_leaves_a_result(tmp_path: Path) -> None:
+    source = Path(splitnn.__file__).read_text()
+    (tmp_path / "short.py").write_text(source.replace("torch.cat(logits)", "torch.cat(logits)[:5]"))
+    with pytest.raises(ColonnadeError, match=r"scores 'test' with predictions of shape \(5, 10\)"):
+        colonnade.run(settings(method=str(tmp_path / "short.py")), out=tmp_path / "run")
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "failed"
+
+
+def test_losing_a_stranger_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="lose = 'nobody': no such party; there are party1"):
+        colonnade.run(settings(), out=tmp_path / "run", lose={"nobody": 3})
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_resolved_config_gives_the_same_weights(tmp_path: Path) -> None:

@@ -30,15 +30,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         parsed.command(parsed)
     except ColonnadeError as error:
-        errors.print(Text(f"{type(error).__name__}: {error}"), soft_wrap=True)
+        if parsed.traceback:
+            raise
+        errors.print(Text(f"{type(error).__name__}: {error}{_notes(error)}"), soft_wrap=True)
         return 2 if isinstance(error, InputError) else 1
-    except KeyboardInterrupt:
-        errors.print("stopped", highlight=False)
+    except KeyboardInterrupt as stop:
+        errors.print(Text("stopped" + _notes(stop)), soft_wrap=True)
         return 130
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe has left; there is nobody to tell
         return 1
     return 0
+
+
+def _notes(error: BaseException) -> str:
+    return "".join(f"\n  {note}" for note in getattr(error, "__notes__", []))
 
 
 def parser() -> argparse.ArgumentParser:
@@ -53,7 +59,9 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("--out", type=Path, default=Path("runs/demo"), metavar="DIR")
 
     sub = _command(commands, "run", _run, "train one configuration")
-    sub.add_argument("file", type=Path, metavar="FILE", help="a TOML file")
+    sub.add_argument(
+        "file", type=Path, nargs="?", metavar="FILE", help="a TOML file; not needed to resume"
+    )
     sub.add_argument(
         "--set",
         action="append",
@@ -64,6 +72,7 @@ def parser() -> argparse.ArgumentParser:
     )
     sub.add_argument("--runtime", choices=["local"], default="local")
     sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<name>")
+    sub.add_argument("--overwrite", action="store_true", help="replace an older run there")
     sub.add_argument("--resume", type=Path, metavar="DIR", help="go on with a stopped run")
     sub.add_argument("--device", choices=["cpu", "cuda"])
 
@@ -101,6 +110,7 @@ def _command(commands: Any, name: str, function: Any, summary: str) -> argparse.
     sub.set_defaults(command=function)
     sub.add_argument("--json", action="store_true", help="print JSON, nothing else")
     sub.add_argument("--quiet", action="store_true", help="print as little as possible")
+    sub.add_argument("--traceback", action="store_true", help="show where an error came from")
     return sub
 
 
@@ -131,17 +141,19 @@ def _run(arguments: argparse.Namespace) -> None:
     overrides = list(arguments.overrides)
     if arguments.device:
         overrides.append(f"device={arguments.device}")
-    try:
-        result = run(
-            arguments.file,
-            overrides=overrides,
-            out=arguments.out,
-            resume=arguments.resume,
-            observer=Progress(console),
-        )
-    except KeyboardInterrupt:
-        console.print("\nGo on from the last checkpoint with the same command and --resume DIR.")
-        raise
+    file = arguments.file
+    if file is None:
+        if arguments.resume is None:
+            raise RunError("colonnade run: give a FILE, or --resume DIR to go on with a run")
+        file = arguments.resume / "config.toml"
+    result = run(
+        file,
+        overrides=overrides,
+        out=arguments.out,
+        resume=arguments.resume,
+        overwrite=arguments.overwrite,
+        observer=Progress(console),
+    )
     _finish(arguments, console, [result])
 
 
@@ -155,6 +167,8 @@ def _finish(arguments: argparse.Namespace, console: Console, results: list[Resul
     console.print()
     console.print(report.summary(contents))
     console.print(Text(report.sentences(first.content)))
+    for warning in first.content["warnings"]:
+        console.print(Text(f"warning: {warning}"))
     console.print(Text(f"\nresult  {first.path / 'result.json'}\nreport  {page}"), soft_wrap=True)
     if arguments.quiet and not arguments.json:
         _say(str(first.path))
@@ -192,13 +206,27 @@ def _rows(text: str) -> tuple[str, Any]:
     try:
         if path.suffix == ".npy":
             return name, np.load(path, allow_pickle=False)
-        return name, np.loadtxt(path, delimiter=",", skiprows=1, ndmin=2, dtype=np.float32)
+        with path.open(encoding="utf-8-sig") as lines:
+            rows = list(lines)
+        start = 0 if rows and _has_number(rows[0]) else 1  # a header is text alone
+        return name, np.loadtxt(rows[start:], delimiter=",", ndmin=2, dtype=np.float32)
     except OSError as error:
         raise DataError(f"--data {text}: {error.strerror or error}") from None
     except ValueError as error:
         raise DataError(
-            f"--data {text}: {error}. Give a .npy array, or a .csv of numbers with a header line"
+            f"--data {text}: {error}. Give a .npy array, or a .csv of numbers, with or without a "
+            "header line"
         ) from None
+
+
+def _has_number(line: str) -> bool:
+    for cell in line.split(","):
+        try:
+            float(cell)
+        except ValueError:
+            continue
+        return True
+    return False
 
 
 def _write_predictions(predictions: Any, truth: Any, out: Path) -> None:
@@ -250,7 +278,11 @@ def _data(arguments: argparse.Namespace) -> None:
     if not arguments.name:
         raise DataError(f"colonnade data {arguments.action}: which one? See colonnade data list")
     if arguments.action == "fetch":
-        folder = data.fetch(arguments.name)
+        here = [row for row in data.available() if row.name == arguments.name]
+        if here and here[0].status in ("here", "embedded"):
+            folder = here[0].where
+        else:
+            folder = str(data.fetch(arguments.name))
         if arguments.json:
             _say(json.dumps({"folder": str(folder)}))
         console.print(Text(f"'{arguments.name}' lies in {folder}"), soft_wrap=True)
@@ -303,7 +335,8 @@ def _ledger(arguments: argparse.Namespace) -> None:
     rows = ledger.read(path, result["wire"].get("head"))  # reading checks the chain
     wire = ledger.summarise(rows, {})
     for name, kind in wire["by_kind"].items():
-        kind |= {k: v for k, v in result["wire"]["by_kind"].get(name, {}).items() if k == "reveals"}
+        declared = result["wire"]["by_kind"].get(name, {})
+        kind |= {key: declared[key] for key in ("shape", "dtype", "reveals") if key in declared}
     if arguments.json:
         _say(json.dumps(wire))
         return

@@ -52,6 +52,11 @@ def from_arrays(
 
 def _images(array: NDArray[Any]) -> Tensor:
     images = array if array.ndim == 4 else array[:, None]
+    if images.shape[3] in (3, 4) and images.shape[1] > 4:
+        raise DataError(
+            f"images of shape {images.shape} seem to have their channels last. They come first "
+            "here: x.transpose(0, 3, 1, 2)."
+        )
     if images.dtype == np.uint8:
         return as_tensor(images)
     if images.dtype.kind == "f":

@@ -7,6 +7,7 @@ import hashlib
 import importlib
 import importlib.util
 import sys
+import traceback
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -68,7 +69,11 @@ def _from_file(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise MethodError(f"method = '{path}': {type(error).__name__}: {error}") from error
+        lines = [
+            f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)
+        ]
+        where = f" (line {lines[-1]})" if lines else ""
+        raise MethodError(f"method = '{path}': {type(error).__name__}: {error}{where}") from error
     return module
 
 

@@ -69,6 +69,10 @@ def _who_did_what(result: Mapping[str, Any]) -> str:
     what = METHODS.get(_key(method), ("", ""))[1] or f"with {method_name(method)}"
     who = counted(len(result["parties"]), "party").capitalize()
     span = f"{units.count(done)} epoch{'' if done == 1 else 's'}"
+    alone = list(per_party_accuracy(result))
+    if _key(method) == "local" and 0 < len(alone) < len(result["parties"]):
+        part = "its own part" if len(alone) == 1 else "their own parts"
+        return f"{names(alone)} trained alone on {part} of {data_name(result['data']['name'])}"
     if result["status"] != "finished":
         did = f"set out to train {what}"
     else:

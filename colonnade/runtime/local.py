@@ -8,9 +8,11 @@ so dropout and initialisation draw the same bits as in a process of their own.
 from __future__ import annotations
 
 import hashlib
+import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -48,6 +50,7 @@ class Mailboxes:
     ready: deque[str] = field(default_factory=deque)
     # A tensor of a shape and dtype that was checked before on this lane needs no second look.
     known: dict[tuple[Any, ...], tuple[Lane, str, int]] = field(default_factory=dict)
+    crossed: dict[Key, int] = field(default_factory=dict)  # received in a later epoch than sent
 
     def lane(self, key: Key) -> Lane:
         lane = self.lanes.get(key)
@@ -93,6 +96,20 @@ class Mailboxes:
             )
         lane = self.lane((message.sender, message.receiver, kind.name))
         return lane, describe(message), codec.size(message.value)
+
+    def warnings(self) -> list[str]:
+        """What a method should know about its messages once it has ended."""
+        found = [
+            f"{count} of the messages '{kind}' from '{sender}' to '{receiver}' were received in "
+            "another epoch than they were sent in: a resumed run may differ"
+            for (sender, receiver, kind), count in self.crossed.items()
+        ]
+        return found + [
+            f"{len(lane.queue)} messages '{kind}' from '{sender}' to '{receiver}' were never "
+            "received"
+            for (sender, receiver, kind), lane in self.lanes.items()
+            if lane.queue
+        ]
 
     def first(self, key: Key) -> Message | None:
         queue = self.lane(key).queue
@@ -181,7 +198,11 @@ class _Scheduler:
         self.tasks: dict[str, Task] = {}
         for name, party in parties.items():
             torch.manual_seed(derive(party.schedule.seed, "party", name))
-            role = start(party, Outbox(party, members, mail))
+            try:
+                role = start(party, Outbox(party, members, mail))
+            except ColonnadeError:
+                self.close()
+                raise
             self.tasks[name] = Task(party, role, random_state(party.device))
         mail.ready.extend(parties)
 
@@ -230,15 +251,13 @@ class _Scheduler:
             task.finished, task.result, task.wanted = True, end.value, None
             if self.finished is not None:
                 self.finished(party)
-        except ColonnadeError:
+        except ColonnadeError as error:
+            error.add_note(f"{party.name} ({party.role}), {_place(party)}{_line(error, task.role)}")
             raise
         except Exception as error:
-            phase, epoch, step = party.position
-            where = (
-                f"in '{phase}', epoch {epoch + 1}, step {step + 1}" if phase else "in its set-up"
-            )
             raise RoleFailed(
-                f"'{party.name}' ({party.role}) failed {where}: {type(error).__name__}: {error}"
+                f"'{party.name}' ({party.role}) failed {_place(party)}: "
+                f"{type(error).__name__}: {error}{_line(error, task.role)}"
             ) from error
         finally:
             task.random = random_state(party.device)
@@ -263,6 +282,10 @@ class _Scheduler:
     def _accept(self, task: Task, message: Message | None) -> Value:
         assert message is not None
         party = task.party
+        phase, epoch, _ = party.position
+        if phase and message.phase != "setup" and message.epoch != epoch:
+            lane = (message.sender, party.name, message.kind.name)
+            self.mail.crossed[lane] = self.mail.crossed.get(lane, 0) + 1
         party.hop = max(party.hop, message.hop)
         party.clock = max(party.clock, message.at)
         return to_device(message.value, party.device)
@@ -325,6 +348,27 @@ class _Scheduler:
         return self.mail.first((peer.name, task.party.name, task.wanted.kind.name))
 
 
+def _place(party: Party) -> str:
+    phase, epoch, step = party.position
+    return f"in '{phase}', epoch {epoch + 1}, step {step + 1}" if phase else "in its set-up"
+
+
+def _line(error: BaseException, role: Coroutine[Any, Any, Any]) -> str:
+    """Where in the method's own file it happened: the innermost line of it."""
+    file = role.cr_code.co_filename  # type: ignore[attr-defined]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    return f" ({Path(file).name}, line {lines[-1]})" if lines else ""
+
+
+def _waiting_line(role: Any) -> str:
+    """Where a role waits: the innermost `await` of its own file."""
+    while getattr(role.cr_await, "cr_frame", None) is not None:
+        role = role.cr_await
+    frame = role.cr_frame
+    return f" ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})" if frame else ""
+
+
 def to_device(value: Value, device: torch.device) -> Value:
     """A received value, on the receiver's device."""
     if isinstance(value, Tensor):
@@ -343,5 +387,6 @@ def _deadlock(unfinished: list[Task], tasks: Mapping[str, Task]) -> str:
         waits.append(
             f"{task.party.name} waits for '{task.wanted.kind.name}' from {' or '.join(names)}"
             + (f" (and {' and '.join(ended)} has ended)" if ended else "")
+            + _waiting_line(task.role)
         )
     return "; ".join(waits)

@@ -46,8 +46,7 @@ class Ledger:
 
     def __init__(self, path: Path | None, attempt: int = 1) -> None:
         self.attempt = attempt
-        self.bytes = 0  # of this attempt, for the progress line
-        self._count, self._head = (0, GENESIS) if path is None else _end_of(path)
+        self._count, self._head, self.bytes = (0, GENESIS, 0) if path is None else _end_of(path)
         self._file = None if path is None else path.open("ab")
         self._pending: list[tuple[str, int, str, int, int, int, int, str | None]] = []
 
@@ -200,14 +199,14 @@ def _tree_shapes(value: Value) -> Any:
     return type(value).__name__
 
 
-def _end_of(path: Path) -> tuple[int, str]:
-    """Where to go on; a last line that a crash cut short is dropped, all others must hold."""
+def _end_of(path: Path) -> tuple[int, str, int]:
+    """Where to go on: rows, last hash, bytes. A last line that a crash cut short is dropped."""
     whole = path.read_bytes() if path.exists() else b""
     end = whole.rfind(b"\n") + 1
     if end < len(whole):
         os.truncate(path, end)
     if not end:
-        return 0, GENESIS
-    count = sum(1 for _ in read(path))
+        return 0, GENESIS, 0
+    sizes = [row["bytes"] for row in read(path)]
     last = whole[whole.rfind(b"\n", 0, end - 1) + 1 : end]
-    return count, hashlib.sha256(last).hexdigest()
+    return len(sizes), hashlib.sha256(last).hexdigest(), sum(sizes)

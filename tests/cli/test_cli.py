@@ -114,8 +114,8 @@ def test_run_with_overrides_and_a_folder(capsys: pytest.CaptureFixture[str]) -> 
 def test_a_second_run_keeps_the_first(capsys: pytest.CaptureFixture[str]) -> None:
     first = told(capsys, "run", "tiny.toml", "--set", "epochs=1")
     second = told(capsys, "run", "tiny.toml", "--set", "epochs=1", "--set", "seed=1")
-    assert json.loads(Path("runs/tiny.1/result.json").read_text()) == first
-    assert json.loads(Path("runs/tiny/result.json").read_text()) == second
+    assert json.loads(Path("runs/tiny/result.json").read_text()) == first
+    assert json.loads(Path("runs/tiny-2/result.json").read_text()) == second
     assert first["weights_sha256"] != second["weights_sha256"]
 
 
@@ -134,10 +134,9 @@ def test_a_stopped_run_is_resumed(
     with monkeypatch.context() as patch:
         patch.setattr(colonnade.Party, "score", interrupted)
         assert main(["run", "tiny.toml"]) == 130
-    out, err = capsys.readouterr()
-    assert "--resume DIR" in out and err == "stopped\n"
+    assert capsys.readouterr().err == ("stopped\n  go on with: colonnade run --resume runs/tiny\n")
     assert json.loads(Path("runs/tiny/result.json").read_text())["status"] == "stopped"
-    resumed = told(capsys, "run", "tiny.toml", "--resume", "runs/tiny")
+    resumed = told(capsys, "run", "--resume", "runs/tiny")
     assert resumed["weights_sha256"] == whole["weights_sha256"]
     assert resumed["metrics"] == whole["metrics"] and resumed["status"] == "finished"
 
@@ -278,6 +277,31 @@ def test_ledger(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert f"{2 * 2 + 2} messages" in out
 
 
+def test_a_csv_with_and_without_a_header_gives_the_same_rows(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    x = np.random.default_rng(0).normal(size=(40, 3)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(int)
+    parties = {"a": (x[:, :2], y), "b": x[:, 2:]}
+    run = colonnade.run({"method": "splitnn", "epochs": 1}, parties=parties, out=here / "own")
+    for name, header in (("with", "p,q"), ("without", "")):
+        np.savetxt(f"a-{name}.csv", x[:5, :2], delimiter=",", header=header, comments="")
+        np.savetxt(f"b-{name}.csv", x[:5, 2:], delimiter=",", header=header and "r", comments="")
+        told(
+            capsys,
+            "predict",
+            str(run.path),
+            "--out",
+            f"{name}.csv",
+            "--data",
+            f"a=a-{name}.csv",
+            "--data",
+            f"b=b-{name}.csv",
+        )
+    assert Path("with.csv").read_text() == Path("without.csv").read_text()
+    assert len(Path("with.csv").read_text().splitlines()) == 6
+
+
 # --- the command itself ---------------------------------------------------------------------------
 
 
@@ -288,7 +312,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"colonnade {colonnade.__version__}\n"
 
 
-@pytest.mark.parametrize("arguments", [[], ["fly"], ["run"], ["run", "a", "--runtime", "x"]])
+@pytest.mark.parametrize("arguments", [[], ["fly"], ["predict"], ["run", "a", "--runtime", "x"]])
 def test_wrong_usage(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)

@@ -44,6 +44,7 @@ def example(
         "runtime": "local",
         "status": status,
         "error": "",
+        "warnings": [],
         "config": {
             "method": method,
             "seed": 7,
