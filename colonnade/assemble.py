@@ -42,7 +42,7 @@ class Federation:
     cast: dict[str, str]  # party: role
     holder: str
     data: dict[str, Any]  # the `data` part of result.json
-    partition: Partition | None  # as it was used; None for the parties' own rows
+    partition: Partition | None = None  # as it was used; None for the parties' own rows
 
 
 def from_catalogue(config: Config) -> Federation:
@@ -86,7 +86,9 @@ def from_catalogue(config: Config) -> Federation:
             name: rows if name == holder else rows.without_labels()
             for name, rows in holdings.items()
         }
-    return _assemble(config, holdings, holder, dataset.classes, dataset.name, partition)
+    federation = _assemble(config, holdings, holder, dataset.classes, dataset.name)
+    facts = federation.data | {"partition": describe(partition, len(parts))}
+    return replace(federation, data=facts, partition=partition)
 
 
 def from_memory(
@@ -155,7 +157,7 @@ def from_memory(
     }
     if config.found.method.pooled:
         holdings, holder = {POOLED: _pool(holdings, holder)}, POOLED
-    return _assemble(config, holdings, holder, classes, IN_MEMORY, None)
+    return _assemble(config, holdings, holder, classes, IN_MEMORY)
 
 
 def default_partition(dataset: Dataset, parties: int) -> Partition:
@@ -191,7 +193,6 @@ def _assemble(
     holder: str,
     classes: tuple[str, ...],
     dataset: str,
-    partition: Partition | None,
 ) -> Federation:
     method = config.found.method
     if method.aligned:
@@ -235,11 +236,8 @@ def _assemble(
             "train_rows": len(rows["train"]),
             "test_rows": len(rows["test"]),
             "classes": list(classes),
-            "partition": "the parties' own rows"
-            if partition is None
-            else describe(partition, len(holdings) - run.label_only),
+            "partition": "the parties' own rows",
         },
-        partition,
     )
 
 
@@ -278,8 +276,12 @@ def _check_networks(parties: Mapping[str, Party], need: Sequence[str]) -> None:
                 )
             continue
         try:
+            model, options = party.recipe.model, party.recipe.model_options
+            if models.is_own(model):
+                models.check_own(model, party.shape, 8, **options)
+                continue
             with torch.device("meta"):
-                models.network(party.recipe.model, party.shape, 8, **party.recipe.model_options)
+                models.network(model, party.shape, 8, **options)
         except ConfigError as error:
             problems += [f"party '{name}': {problem}" for problem in error.problems]
     if problems:

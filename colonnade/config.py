@@ -104,7 +104,7 @@ class Config:
             **_plain(self.run),
             # A file's place is no setting: the run folder holds a copy beside this config.
             "method": self.found.path.name if self.run.method.endswith(".py") else self.run.method,
-            **_plain(self.recipe),
+            **_portable(self.recipe),
             "data": _plain(self.data),
             "checkpoint": _plain(self.checkpoint),
         }
@@ -117,12 +117,18 @@ class Config:
             }
         tables[self.found.method.name] = _plain(self.options)
         if self.parties:
-            tables["parties"] = {name: _plain(recipe) for name, recipe in self.parties.items()}
+            tables["parties"] = {name: _portable(recipe) for name, recipe in self.parties.items()}
         return tables
+
+    def own_models(self) -> list[str]:
+        """The networks that stand in files of the user's own."""
+        used = [self.recipe, *self.parties.values()]
+        return sorted({recipe.model for recipe in used if models.is_own(recipe.model)})
 
     def sha256(self) -> str:
         """Of all that decides the result: the settings and the method's file, not the name."""
         decisive = self.resolved() | {"name": "", "method_sha256": self.found.sha256}
+        decisive |= {"models_sha256": [models.sha256_of(name) for name in self.own_models()]}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
@@ -212,6 +218,10 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
     if "method" not in tree:
         problems.append(f"method is missing; one of {', '.join(methods.names())}, or a .py file")
 
+    _placed(tree, folder)
+    for table in _table(tree, "parties", []).values():
+        if isinstance(table, dict):
+            _placed(table, folder)
     run_keys = {f.name for f in dataclasses.fields(Run)}
     recipe_keys = {f.name for f in dataclasses.fields(Recipe)}
     tables = {"data", "partition", "checkpoint", "parties", *methods.names()}
@@ -331,7 +341,12 @@ def _check_partition(partition: Partition, given: Mapping[str, Any], problems: l
 
 
 def _check_recipe(recipe: Recipe, where: str, problems: list[str]) -> None:
-    if recipe.model not in models.names():
+    if models.is_own(recipe.model):
+        try:
+            models.find_builder(recipe.model)
+        except ConfigError as error:
+            problems += error.problems
+    elif recipe.model not in models.names():
         problems.append(unknown(recipe.model, models.names(), f"as {where}model", "model"))
     else:
         valid = models.options(recipe.model)
@@ -455,6 +470,23 @@ def expected(hint: Any) -> str:
         return f"a table, each {expected(arguments[1])}"
     names = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
     return names.get(hint, getattr(hint, "__name__", str(hint)))
+
+
+def _portable(recipe: Recipe) -> dict[str, Any]:
+    """A recipe whose own network is named without its folder: the run keeps a copy."""
+    plain = _plain(recipe)
+    if models.is_own(recipe.model):
+        file, _, attribute = recipe.model.rpartition(":")
+        plain["model"] = f"{Path(file).name}:{attribute}"
+    return plain
+
+
+def _placed(table: dict[str, Any], folder: Path) -> None:
+    """A network's file is looked for beside the config."""
+    model = table.get("model")
+    if isinstance(model, str) and models.is_own(model):
+        file, _, attribute = model.rpartition(":")
+        table["model"] = f"{(folder / file).resolve()}:{attribute}"
 
 
 def _plain(value: Any) -> dict[str, Any]:

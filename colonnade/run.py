@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade import assemble, state
+from colonnade import assemble, models, state
 from colonnade import config as configuration
 from colonnade.assemble import Federation
 from colonnade.config import Config
@@ -246,6 +246,8 @@ def _create(folder: Path, settings: Config, overwrite: bool) -> int:
         state.write_text(configuration.dumps(settings), folder / "config.toml")
         if settings.run.method.endswith(".py"):  # so that the folder can be read without it
             shutil.copyfile(settings.found.path, folder / settings.found.path.name)
+        for name in settings.own_models():
+            shutil.copyfile(models.path_of(name), folder / models.path_of(name).name)
         state.write_text(_manifest(settings, 1), folder / "run.json")
         (folder / "ledger.jsonl").touch()
     except OSError as error:

@@ -5,9 +5,6 @@ from __future__ import annotations
 import difflib
 import hashlib
 import importlib
-import importlib.util
-import sys
-import traceback
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
@@ -15,6 +12,7 @@ from types import ModuleType
 
 from colonnade.errors import MethodError
 from colonnade.method import Method
+from colonnade.plugin import load_module
 
 BUILT_IN = ("local", "centralised", "splitnn")
 ENTRY_POINTS = "colonnade.methods"
@@ -39,7 +37,8 @@ def names() -> list[str]:
 def find(name: str, folder: Path | None = None) -> Found:
     """The method called `name`, or in the file `name` (relative to `folder`)."""
     if name.endswith(".py"):
-        return _found(_from_file(Path(folder or ".") / name), name)
+        path = Path(folder or ".") / name
+        return _found(load_module(path, "method", MethodError), name)
     if name in BUILT_IN:
         return _found(importlib.import_module(f"colonnade.methods.{name}"), name)
     for entry in entry_points(group=ENTRY_POINTS):
@@ -54,27 +53,6 @@ def find(name: str, folder: Path | None = None) -> Found:
         f"method = '{name}': no such method.{hint} There are {', '.join(names())}; "
         "or give a file that ends in .py"
     )
-
-
-def _from_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise MethodError(f"method = '{path}': there is no such file")
-    name = "colonnade_method_" + hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:12]
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise MethodError(f"method = '{path}': not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        del sys.modules[name]
-        lines = [
-            f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)
-        ]
-        where = f" (line {lines[-1]})" if lines else ""
-        raise MethodError(f"method = '{path}': {type(error).__name__}: {error}{where}") from error
-    return module
 
 
 def _found(module: ModuleType, name: str) -> Found:

@@ -4,22 +4,28 @@ from colonnade.models.autoencoder import mlp_autoencoder, vgg_autoencoder, vgg_d
 from colonnade.models.cnn import cnn, lenet
 from colonnade.models.cuts import cuts, split
 from colonnade.models.mlp import mlp
+from colonnade.models.own import check_own, find_builder, is_own, path_of, sha256_of
 from colonnade.models.registry import head, names, network, options
 from colonnade.models.resnet import resnet
 from colonnade.models.vgg import VGG_CUTS, vgg16
 
 __all__ = [
     "VGG_CUTS",
+    "check_own",
     "cnn",
     "cuts",
+    "find_builder",
     "head",
+    "is_own",
     "lenet",
     "mlp",
     "mlp_autoencoder",
     "names",
     "network",
     "options",
+    "path_of",
     "resnet",
+    "sha256_of",
     "split",
     "vgg16",
     "vgg_autoencoder",

@@ -15,6 +15,7 @@ from colonnade.errors import ConfigError
 from colonnade.models.cnn import cnn, lenet
 from colonnade.models.layers import Activation, Padding
 from colonnade.models.mlp import mlp
+from colonnade.models.own import is_own, own_network
 from colonnade.models.resnet import PLANS, resnet
 from colonnade.models.vgg import vgg16
 
@@ -37,12 +38,14 @@ def options(name: str) -> tuple[str, ...]:
     return tuple(p.name for p in parameters if p.kind is p.KEYWORD_ONLY)
 
 
-def network(name: str, shape: tuple[int, ...], out: int, **options: Any) -> nn.Sequential:
+def network(name: str, shape: tuple[int, ...], out: int, **options: Any) -> nn.Module:
     """An embedding network h: (batch, *shape) → (batch, out), ending in a ReLU.
 
     `shape` is (channels, height, width) or (features,). The option `activated=False` leaves the
-    ReLU out, for networks that end in class scores.
+    ReLU out, for networks that end in class scores. `name` may be "file.py:build", see own.py.
     """
+    if is_own(name):
+        return own_network(name, shape, out, **options)
     build = _builder(name)
     problems = _shape_problems(name, shape, out) + _option_problems(name, options)
     if problems:
@@ -52,7 +55,8 @@ def network(name: str, shape: tuple[int, ...], out: int, **options: Any) -> nn.S
 
 def head(name: str, dim: int, classes: int) -> nn.Module:
     """The decision layers p that belong to a network: (batch, dim) → (batch, classes) scores."""
-    _builder(name)
+    if not is_own(name):
+        _builder(name)
     if name == "lenet":
         return mlp((dim,), classes, hidden=(84,), activated=False)
     return nn.Linear(dim, classes)
