@@ -87,7 +87,10 @@ def from_catalogue(config: Config) -> Federation:
             for name, rows in holdings.items()
         }
     federation = _assemble(config, holdings, holder, dataset.classes, dataset.name)
-    facts = federation.data | {"partition": describe(partition, len(parts))}
+    facts = federation.data | {
+        "train_rows": len(dataset.train) - len(held_out),  # of all parties together
+        "partition": describe(partition, len(parts)),
+    }
     return replace(federation, data=facts, partition=partition)
 
 

@@ -64,11 +64,12 @@ class Progress(Observer):
         running = [(meter.share, meter.phase) for meter in self._meters.values() if meter.phase]
         share, phase = min(running, default=(0.0, "preparing"))
         elapsed = time.perf_counter() - self._start
-        left = f"{units.duration(elapsed / share * (1 - share))} left" if share > 0.01 else ""
+        left = f"{units.duration(elapsed / share * (1 - share))} left" if share > 0.05 else ""
         full = round(share * BAR)
+        epoch = min(int(share * self._epochs) + 1, self._epochs)
         return Text(
-            f"  {'━' * full}{'╌' * (BAR - full)} {100 * share:3.0f} %  {phase}  "
-            f"{units.size(self._ledger.bytes)}  {left}"
+            f"  {'━' * full}{'╌' * (BAR - full)} {100 * share:3.0f} %  "
+            f"{phase} {epoch}/{self._epochs}  {units.size(self._ledger.bytes)}  {left}"
         )
 
 
