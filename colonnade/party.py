@@ -232,18 +232,19 @@ class Party:
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Models in evaluation mode, no gradients; messages are booked as evaluation."""
-        modules = [m for m in self._kept.values() if isinstance(m, nn.Module) and m.training]
+        # Layer by layer: what was frozen in evaluation mode before stays so afterwards.
+        training = [m for kept in self.modules().values() for m in kept.modules() if m.training]
         before = self.phase
         self.phase = "eval"
-        for module in modules:
-            module.eval()
+        for module in training:
+            module.training = False
         try:
             with torch.no_grad():
                 yield
         finally:
             self.phase = before
-            for module in modules:
-                module.train()
+            for module in training:
+                module.training = True
 
     def rows(self, split: str = "test", size: int = EVALUATION_ROWS) -> Iterator[Batch]:
         """All rows of a split, in their own order."""

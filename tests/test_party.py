@@ -172,12 +172,14 @@ def test_score_without_labels_is_refused() -> None:
 def test_evaluating_switches_modules_gradients_and_phase_and_back() -> None:
     me = party()
     layer = me.keep("layer", lambda: nn.Dropout())
-    frozen = me.keep("frozen", lambda: nn.Dropout().eval())
+    frozen = me.keep("frozen", lambda: nn.Sequential(nn.Dropout(), nn.Dropout()))
+    frozen[1].eval()
     for _ in me.epochs("train", 1):
         with me.evaluating():
             assert (layer.training, torch.is_grad_enabled(), me.phase) == (False, False, "eval")
         assert (layer.training, torch.is_grad_enabled(), me.phase) == (True, True, "train")
-        assert not frozen.training  # what was in evaluation mode before stays so
+        modes = [module.training for module in frozen.modules()]
+        assert modes == [True, True, False]  # what was in evaluation mode before stays so
 
 
 @pytest.mark.parametrize(("every", "expected"), [(1, [1, 2, 3]), (2, [2, 3]), (0, []), (9, [3])])

@@ -61,7 +61,7 @@ class Mailboxes:
     def post(self, message: Message) -> None:
         """Record a message, then deliver it."""
         value = message.value
-        if isinstance(value, Tensor) and not value.requires_grad:
+        if isinstance(value, Tensor) and not value.requires_grad and value.layout is torch.strided:
             sort = (message.sender, message.receiver, message.kind, value.shape, value.dtype)
             found = self.known.get(sort)
             if found is None:

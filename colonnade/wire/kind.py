@@ -104,6 +104,11 @@ class Kind:
             raise KindError(
                 f"'{sender}' sent {value.dtype} as '{self.name}'{where}, declared as {self.dtype}"
             )
+        if value.layout is not torch.strided:
+            raise KindError(
+                f"'{sender}' sent a tensor of layout {value.layout} as '{self.name}'{where}: only "
+                "plain, strided ones cross the wire"
+            )
         if value.requires_grad:
             raise KindError(
                 f"'{sender}' sent a tensor that still hangs in its autograd graph as "

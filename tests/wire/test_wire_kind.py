@@ -110,3 +110,8 @@ def test_bad_declarations(name: str, options: dict[str, Any], why: str) -> None:
 )
 def test_described(kind: Kind, text: str) -> None:
     assert kind.describe() == text
+
+
+def test_sparse_tensors_are_refused() -> None:
+    with pytest.raises(KindError, match=r"sent a tensor of layout torch\.sparse_coo"):
+        EMBEDDING.check(torch.eye(3).to_sparse(), "bank")
