@@ -295,7 +295,11 @@ def _parties(tree: dict[str, Any], default: Recipe, problems: list[str]) -> dict
         where = f"parties.{name}."
         own = read(Recipe, _plain(default) | table, where, problems)
         if own is not None:
-            _check_recipe(own, where, problems)
+            inherited: list[str] = []  # reported once, where it stands
+            _check_recipe(default, where, inherited)
+            found: list[str] = []
+            _check_recipe(own, where, found)
+            problems += [problem for problem in found if problem not in inherited]
             parties[name] = own
     return parties
 

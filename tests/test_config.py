@@ -457,3 +457,10 @@ def test_a_method_file_is_found_beside_the_configuration(
     settings = load(path)
     assert settings.options.dim == 3 and settings.resolved()["method"] == "mine.py"
     assert methods.find("mine.py", tmp_path).sha256 == settings.found.sha256
+
+
+def test_a_mistake_that_parties_inherit_is_reported_once() -> None:
+    tree = {"method": "splitnn", "lr": -1, "parties": {"a": {}, "b": {"momentum": 2}}}
+    found = problems(tree)
+    assert [p for p in found if "lr" in p] == ["lr = -1.0: at least 0"]
+    assert any(p.startswith("parties.b.momentum = 2") for p in found)
