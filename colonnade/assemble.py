@@ -61,8 +61,7 @@ def from_catalogue(config: Config) -> Federation:
         train=_sample(dataset.train, settings.train_rows, "train_rows", seed),
         test=_sample(dataset.test, settings.test_rows, "test_rows", seed),
     )
-    assert dataset.train.y is not None
-    data.check_labels(dataset.train.y, dataset.classes)
+    _check_classes(dataset)
     partition = config.partition or default_partition(dataset, len(config.parties))
     parts = partition.split(dataset, seed)
     held_out = _held_out(dataset.train, settings.validation, seed)
@@ -336,6 +335,16 @@ def _sample(split: Split, rows: int, key: str, seed: int) -> Split:
         raise DataError(f"data.{key} = {rows}: there are only {len(split)} rows; use fewer or 0")
     order = torch.randperm(len(split), generator=torch.Generator().manual_seed(seed))
     return split.rows(order[:rows].sort().values)
+
+
+def _check_classes(dataset: Dataset) -> None:
+    """Every class has rows to learn from, and rows to be tested on, also in a small sample."""
+    for what, split in (("training", dataset.train), ("test", dataset.test)):
+        assert split.y is not None
+        try:
+            data.check_labels(split.y, dataset.classes)
+        except DataError as error:
+            raise DataError(f"the {what} rows of '{dataset.name}': {error}") from error
 
 
 def _held_out(train: Split, share: float, seed: int) -> Tensor:

@@ -366,3 +366,10 @@ def test_same_result_from_the_command_line_and_the_library(tmp_path: Path) -> No
     result = colonnade.run(settings(), out=tmp_path / "library")
     from_cli = json.loads((tmp_path / "cli" / "result.json").read_text())
     assert from_cli["weights_sha256"] == result.weights_sha256
+
+
+@pytest.mark.parametrize(("key", "what"), [("train_rows", "training"), ("test_rows", "test")])
+def test_a_sample_without_some_class_is_refused(key: str, what: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=rf"the {what} rows of 'digits': no row has the class"):
+        colonnade.run(settings(data={"name": "digits", key: 6}), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
