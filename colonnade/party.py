@@ -116,7 +116,8 @@ class Party:
         self.hop = 0  # the longest chain of messages this party has waited for
         self.steps = 0  # training steps taken, over all phases
         self.history: list[dict[str, Any]] = []
-        self.predictions: dict[str, Tensor] = {}  # of the last evaluation, by split
+        # Predicted classes of the last evaluation: split -> measure -> party -> (rows,)
+        self.predictions: dict[str, dict[str, dict[str, Tensor]]] = {}
         self.on_epoch: Callable[[str, dict[str, Any]], None] | None = None
         self.on_checkpoint: Callable[[Party], None] | None = None
         self._kept: dict[str, Any] = {}
@@ -125,7 +126,7 @@ class Party:
         self._positions: dict[str, list[int]] = {}  # phase -> [epoch, step]
         self._at = ""  # the phase that runs now
         self._random: dict[str, Tensor] = {}  # to be put back when the saved position is reached
-        self._log: dict[str, list[Tensor]] = defaultdict(list)
+        self._log: dict[str, list[Tensor]] = defaultdict(list)  # "loss", or "loss/shop"
         self._began = 0.0
         self._epochs, self._last_epoch = schedule.epochs, False
 
@@ -266,14 +267,23 @@ class Party:
 
     # ---- what it reports ---------------------------------------------------------------------
 
-    def log(self, **values: Tensor | float) -> None:
-        """Keep numbers for the epoch's mean; device tensors are read only at the epoch's end."""
+    def log(self, *, of: str = "", **values: Tensor | float) -> None:
+        """Keep numbers for the epoch's mean; device tensors are read only at the epoch's end.
+
+        of="shop" books them under another party, on whose behalf this one computed them.
+        """
         for name, value in values.items():
             tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.double)
-            self._log[name].append(tensor.detach())
+            self._log[f"{name}/{of}" if of and of != self.name else name].append(tensor.detach())
 
-    def score(self, split: str, logits: Tensor) -> None:
-        """Compare the predictions for a split with this party's labels, and log the accuracy."""
+    def score(
+        self, split: str, logits: Tensor, *, of: str = "", measure: str = "per_party"
+    ) -> None:
+        """Compare the predictions for a split with this party's labels, and log the accuracy.
+
+        of       the party whose predictions they are; without it, this one's
+        measure  "per_party" for what counts; any other name ("alone") is reported beside it
+        """
         labels = self.splits[split].y
         if labels is None:
             raise ColonnadeError(f"'{self.name}' cannot score '{split}': it holds no labels")
@@ -283,8 +293,9 @@ class Party:
                 f"it has {len(labels)} rows and {len(self.classes)} classes"
             )
         predicted = logits.argmax(1)  # (rows,)
-        self.predictions[split] = predicted
-        self.log(**{f"{split}_accuracy": (predicted == labels).double().mean()})
+        self.predictions.setdefault(split, {}).setdefault(measure, {})[of or self.name] = predicted
+        name = split if measure == "per_party" else f"{split}_{measure}"
+        self.log(of=of, **{f"{name}_accuracy": (predicted == labels).double().mean()})
 
     # ---- checkpoints -------------------------------------------------------------------------
 
@@ -321,7 +332,13 @@ class Party:
         self._random = snapshot["random"]
         self._log = defaultdict(list, {k: list(v) for k, v in snapshot["log"].items()})
         self.history = snapshot["history"]
-        self.predictions = {k: v.to(self.device) for k, v in snapshot["predictions"].items()}
+        self.predictions = {
+            split: {
+                measure: {name: codes.to(self.device) for name, codes in by_party.items()}
+                for measure, by_party in by_measure.items()
+            }
+            for split, by_measure in snapshot["predictions"].items()
+        }
         self.hop, self.clock, self.steps = (snapshot[k] for k in ("hop", "clock", "steps"))
 
     def load_weights(self, weights: Mapping[str, Mapping[str, Tensor]]) -> None:
@@ -369,7 +386,10 @@ class Party:
     def _end_epoch(self, phase: str, epoch: int) -> None:
         seconds = time.perf_counter() - self._began
         row: dict[str, Any] = {"phase": phase, "epoch": epoch, "seconds": seconds}
-        row |= {name: float(self._gathered(v).double().mean()) for name, v in self._log.items()}
+        for key, values in self._log.items():
+            name, _, other = key.partition("/")
+            numbers = row.setdefault("others", {}).setdefault(other, {}) if other else row
+            numbers[name] = float(self._gathered(values).double().mean())
         self._log.clear()
         self.history.append(row)
         if self.on_epoch is not None:

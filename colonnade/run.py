@@ -168,6 +168,10 @@ def run(
     return Result(content, folder)
 
 
+# Of a party's history: what is not a number that the method logged.
+NOT_LOGGED = ("phase", "epoch", "seconds", "others")
+
+
 @contextmanager
 def reproducible(threads: int, cuda: bool) -> Iterator[None]:
     """Sums depend on the number of threads, some GPU kernels on luck: fix both, then undo it."""
@@ -339,29 +343,33 @@ def _history(parties: Mapping[str, Party]) -> list[dict[str, Any]]:
             row = rows.setdefault(
                 key, {"epoch": key[1], "phase": key[0], "seconds": 0.0, "parties": {}}
             )
-            numbers = {
-                k: v if math.isfinite(v) else None  # JSON has neither NaN nor infinity
-                for k, v in entry.items()
-                if k not in ("phase", "epoch", "seconds")
-            }
             row["seconds"] = max(row["seconds"], entry["seconds"])
-            if numbers:
-                row["parties"][name] = numbers
+            own = {k: v for k, v in entry.items() if k not in NOT_LOGGED}
+            for whose, numbers in {name: own, **entry.get("others", {})}.items():
+                if numbers:  # JSON has neither NaN nor infinity
+                    finite = {k: v if math.isfinite(v) else None for k, v in numbers.items()}
+                    row["parties"].setdefault(whose, {}).update(finite)
+    for row in rows.values():  # in the order of the parties, whoever logged first
+        row["parties"] = {name: row["parties"][name] for name in parties if name in row["parties"]}
     return list(rows.values())
 
 
 def _metrics(federation: Federation) -> dict[str, Any]:
     """The last evaluation of every split that was scored."""
     metrics: dict[str, Any] = {}
-    for name, party in federation.parties.items():
-        for split, predicted in party.predictions.items():
+    for party in federation.parties.values():
+        for split, measures in party.predictions.items():
             labels = party.splits[split].y
             assert labels is not None
             entry = metrics.setdefault(split, {"accuracy": None, "per_party": {}})
-            entry["per_party"][name] = float((predicted == labels).double().mean())
-            if "confusion" not in entry or name == federation.holder:
-                entry["confusion"] = _confusion(labels, predicted, len(party.classes))
-                entry["confusion_party"] = name
+            for measure, by_party in measures.items():
+                for name, predicted in by_party.items():
+                    share = float((predicted == labels).double().mean())
+                    entry.setdefault(measure, {})[name] = share
+                    counts = measure == "per_party"
+                    if counts and ("confusion" not in entry or name == federation.holder):
+                        entry["confusion"] = _confusion(labels, predicted, len(party.classes))
+                        entry["confusion_party"] = name
     for entry in metrics.values():
         scores = list(entry["per_party"].values())
         entry["accuracy"] = sum(scores) / len(scores)

@@ -13,7 +13,7 @@ from rich.text import Text
 from colonnade.config import Config
 from colonnade.party import Meter
 from colonnade.report import units
-from colonnade.run import Observer
+from colonnade.run import NOT_LOGGED, Observer
 from colonnade.wire import Ledger
 
 BAR = 24
@@ -44,9 +44,13 @@ class Progress(Observer):
             self._live.start()
 
     def epoch(self, party: str, row: Mapping[str, Any]) -> None:
-        numbers = {k: v for k, v in row.items() if k not in ("phase", "epoch", "seconds")}
+        numbers = {k: v for k, v in row.items() if k not in NOT_LOGGED}
         if not numbers:
             return  # a party that only answers others
+        for name in [key for key in numbers if key.endswith("accuracy")]:
+            others = [each[name] for each in row.get("others", {}).values() if name in each]
+            if others:  # one model per party: from the worst to the best
+                numbers[name] = (min([numbers[name], *others]), max([numbers[name], *others]))
         phase = "" if row["phase"] == "train" else f"{row['phase']} "
         cells = [f"  {phase}epoch {row['epoch']}/{self._epochs}"]
         if self._several:
@@ -73,7 +77,8 @@ class Progress(Observer):
         )
 
 
-def _metric(name: str, value: float) -> str:
-    if name.endswith("accuracy"):
-        return f"{name.replace('_', ' ')} {units.percent(value)}"
-    return f"{name.replace('_', ' ')} {value:.4f}"
+def _metric(name: str, value: float | tuple[float, float]) -> str:
+    title = name.replace("_", " ")
+    if isinstance(value, tuple):
+        return f"{title} {units.percent(value[0])} to {units.percent(value[1])}"
+    return f"{title} {units.percent(value) if name.endswith('accuracy') else f'{value:.4f}'}"
