@@ -201,7 +201,7 @@ def _assemble(
         counts = {name: len(holding.splits["train"]) for name, holding in holdings.items()}
         check_equal_rows(counts, "")
         _same_ids(holdings)
-    cast = method.cast(list(holdings), holder)
+    cast = method.cast(list(holdings), holder, config.options)
     run = config.run
     device = torch.device(run.device)
     if device.type == "cuda" and not torch.cuda.is_available():

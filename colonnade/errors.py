@@ -13,6 +13,9 @@ ColonnadeError
 │   ├── KindError             a value that its Kind does not declare
 │   ├── CodecError            bytes that are not a message
 │   └── PeerLost              a party that went away while another waited for it
+├── SecurityError             what would weaken a protection; nothing is sent
+│   ├── Untrusted             a key, signature or message that is not what it claims to be
+│   └── MaskError             a value that no mask can hide, a mask that would be used twice
 ├── Deadlock                  every role waits for another
 └── RoleFailed                a role raised: whose it was, and where
 
@@ -84,6 +87,18 @@ class PeerLost(WireError):
     def __init__(self, waiter: str, peer: str, kind: str, step: int, why: str) -> None:
         self.waiter, self.peer, self.kind, self.step = waiter, peer, kind, step
         super().__init__(f"'{waiter}' waited for '{kind}' from '{peer}' at step {step}: {why}")
+
+
+class SecurityError(ColonnadeError):
+    """What would weaken a protection; nothing is sent."""
+
+
+class Untrusted(SecurityError):
+    """A key, a signature or a message that is not what it claims to be."""
+
+
+class MaskError(SecurityError):
+    """A value that no mask can hide, or a mask that would be used twice."""
 
 
 class Deadlock(ColonnadeError):

@@ -12,7 +12,7 @@ from colonnade.party import Party
 from colonnade.wire import Kind, Peer, Wire
 
 RoleProgram = Callable[..., Coroutine[Any, Any, Any]]
-Cast = Callable[[Sequence[str], str], dict[str, str]]
+Cast = Callable[[Sequence[str], str, Any], dict[str, str]]
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Role:
     features: bool = True  # False: a party that brings labels only may play it
 
 
-def active_and_passives(parties: Sequence[str], holder: str) -> dict[str, str]:
+def active_and_passives(parties: Sequence[str], holder: str, options: Any) -> dict[str, str]:
     """The usual cast: the label holder is active, all others are passive, and there is one."""
     if len(parties) < 2:
         raise MethodError(
@@ -47,10 +47,11 @@ class Method:
     options: type  # a frozen dataclass, read from the config table of the method's name
     roles: Mapping[str, Role]
     kinds: tuple[Kind, ...] = ()
-    cast: Cast = active_and_passives  # (party names, label holder) -> party: role
+    cast: Cast = active_and_passives  # (names, label holder, options) -> {party: role}
     aligned: bool = True  # all parties hold the same rows in the same order
     pooled: bool = False  # runs on the data before it was split, at one party
     everyone_labelled: Callable[[Any], bool] = lambda options: False
+    signs: Callable[[Any], bool] = lambda options: False  # every party needs me.identity
     reference: str = ""  # the paper
 
     def __post_init__(self) -> None:

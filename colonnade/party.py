@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from colonnade import state
 from colonnade.data import Preparation, Split
 from colonnade.errors import ColonnadeError
+from colonnade.identity import Identity
 from colonnade.wire import codec
 
 Kept = TypeVar("Kept")
@@ -110,6 +111,8 @@ class Party:
         self.classes, self.device, self.preparation = classes, device, preparation
         self.splits = {key: _to(split, device) for key, split in splits.items()}
         self.meter = Meter(self.labelled)
+        self.identity: Identity | None = None  # its signing key, where the method needs one
+        self.spent: dict[str, float] = defaultdict(float)  # seconds, by purpose; see `timing`
         self.state: dict[str, Any] = {}  # a method's own variables; kept in checkpoints
         self.phase = "setup"  # setup, train or eval: where the ledger books a message
         self.clock = 0.0  # virtual seconds, in one process
@@ -275,6 +278,15 @@ class Party:
         for name, value in values.items():
             tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.double)
             self._log[f"{name}/{of}" if of and of != self.name else name].append(tensor.detach())
+
+    @contextmanager
+    def timing(self, purpose: str) -> Iterator[None]:
+        """Add up the seconds spent inside under a name of the report, such as "masking"."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.spent[purpose] += time.perf_counter() - began
 
     def score(
         self, split: str, logits: Tensor, *, of: str = "", measure: str = "per_party"

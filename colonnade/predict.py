@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade import assemble, data, report, state
+from colonnade import assemble, data, identity, report, state
 from colonnade import config as configuration
 from colonnade.config import IN_MEMORY, Config
 from colonnade.data import Column, Preparation, Split
@@ -65,6 +66,10 @@ class Trained:
         splits = self._test_rows() if parties is None else self._given_rows(parties)
         members = {name: self._party(name, splits.get(name)) for name in self.result["parties"]}
         method = self.config.found.method
+        if method.signs(self.config.options):
+            session = f"{self.config.sha256()} predict {secrets.token_hex(8)}"
+            for name, known in identity.simulated(list(members), session).items():
+                members[name].identity = known
 
         def start(party: Party, wire: Wire) -> Any:
             program = method.roles[party.role].predict

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade import assemble, models, state
+from colonnade import assemble, identity, models, state
 from colonnade import config as configuration
 from colonnade.assemble import Federation
 from colonnade.config import Config
@@ -132,6 +132,12 @@ def run(
                 federation.parties[name].resume(snapshot)
         for party in federation.parties.values():
             party.on_epoch, party.on_checkpoint = observer.epoch, checkpoints.save
+        if settings.found.method.signs(settings.options):
+            identities = identity.simulated(
+                list(federation.parties), f"{settings.sha256()} attempt {attempt}"
+            )
+            for name, party in federation.parties.items():
+                party.identity = identities[name]
         # 3. Run the roles.
         status, problem, warnings = "failed", "", list[str]()
         setup = time.perf_counter() - began
@@ -326,6 +332,9 @@ def _result(
             "seconds_total": seconds,
             "seconds_per_epoch": [row["seconds"] for row in history],
             "setup": setup,
+            "spent": {
+                name: dict(party.spent) for name, party in federation.parties.items() if party.spent
+            },
         },
         "weights_sha256": {
             name: party.weights_sha256() for name, party in federation.parties.items()

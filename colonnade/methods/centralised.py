@@ -62,7 +62,7 @@ def model_of(me: Party, cfg: Centralised) -> nn.Module:
     )
 
 
-def one_owner(parties: Sequence[str], holder: str) -> dict[str, str]:
+def one_owner(parties: Sequence[str], holder: str, options: Centralised) -> dict[str, str]:
     return dict.fromkeys(parties, "owner")
 
 

@@ -70,7 +70,7 @@ def model_of(me: Party, cfg: Local) -> nn.Module:
     )
 
 
-def everyone_alone(parties: Sequence[str], holder: str) -> dict[str, str]:
+def everyone_alone(parties: Sequence[str], holder: str, options: Local) -> dict[str, str]:
     return dict.fromkeys(parties, "alone")
 
 

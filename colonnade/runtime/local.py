@@ -288,6 +288,8 @@ class _Scheduler:
             self.mail.crossed[lane] = self.mail.crossed.get(lane, 0) + 1
         party.hop = max(party.hop, message.hop)
         party.clock = max(party.clock, message.at)
+        if message.kind.host:
+            return message.value
         return to_device(message.value, party.device)
 
     def _tell_of_a_loss(self, unfinished: list[Task]) -> bool:

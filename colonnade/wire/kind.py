@@ -40,6 +40,7 @@ class Kind:
     dtype       the dtype of the tensor, or of every tensor in the tree; "any" leaves it open.
     reveals     in one line, what the receiver can learn from it.
     randomised  the payload differs between two runs with one seed (fresh keys, fresh masks).
+    host        its tensors stay in main memory at the receiver: bytes, not input of a network.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Kind:
     reveals: str
     dtype: str = "float32"
     randomised: bool = False
+    host: bool = False
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.replace("-", "_").isidentifier():

@@ -245,7 +245,8 @@ def interrupt_after(patch: pytest.MonkeyPatch, steps: int) -> None:
 def refuses_two(method: str) -> bool:
     """Some methods need three; none may need more."""
     try:
-        methods.find(method).method.cast(["a", "b"], "a")
+        found = methods.find(method).method
+        found.cast(["a", "b"], "a", found.options())
     except MethodError:
         return True
     return False

@@ -1,0 +1,321 @@
+"""EASTER: every party trains a network of its own kind on the mean of everybody's embeddings.
+
+Paper: "EASTER: Embedding Aggregation-based Heterogeneous Models Training in Vertical Federated
+Learning". C = K + 1 parties, networks h_k (embedding) and p_k (decision) of any kind.
+
+    once: every pair of parties agrees on a key, through the active party (privacy/keys.py)
+
+    every passive party k                         the active party 0
+    1. E_k = h_k(x_k), masked                →    1. E_0 = h_0(x_0)
+                                             ←    2. E = (E_0 + Σ_k E_k) / C       (Eq. 7)
+    3. R_k = p_k(E)                          →    3. R_0 = p_0(E)
+                                             ←    4. L_k = loss(R_k, Y), dL_k/dR_k for every k
+    5. back-propagate dL_k/dR_k through p_k, and with the factor dE/dE_k = 1/C through h_k; step
+
+Four messages per batch and passive party. Every h_k is trained by its own head alone; with
+`gradient = "joint"` the active party also gathers dL_k/dE and returns their sum (two more
+messages), which makes it a split network with C heads. Masks hide single embeddings; labels are
+not hidden: dL_k/dR_k shows them to the passive parties, and `label_leak` says how many.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from colonnade.errors import MethodError
+from colonnade.method import Method, Role, active_and_passives
+from colonnade.models import head, network
+from colonnade.party import Party
+from colonnade.privacy import keys
+from colonnade.privacy.masking import MASKED, Masks, Moment, Ring
+from colonnade.wire import Kind, Peer
+
+EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="the sender's features, through h_k")
+GLOBAL = Kind("global_embedding", ("batch", "dim"), reveals="the mean of all embeddings")
+PREDICTION = Kind("prediction", ("batch", "classes"), reveals="what the sender's p_k makes of E")
+GRADIENT = Kind(
+    "gradient", ("batch", "classes"), reveals="every label: where dL_k/dR_k is negative"
+)
+HEAD_GRADIENT = Kind("head_gradient", ("batch", "dim"), reveals="the sender's p_k, through dL_k/dE")
+JOINT_GRADIENT = Kind("joint_gradient", ("batch", "dim"), reveals="all heads, through Σ_k dL_k/dE")
+
+
+@dataclass(frozen=True)
+class Easter:
+    """Options of EASTER."""
+
+    mask: Literal["prg", "paper", "none"] = "prg"  # "paper": one constant per pair, hides little
+    gradient: Literal["own", "joint", "unit", "none"] = "own"  # what trains h_k (spec 4.9, 2)
+    aggregate: Literal["mean", "sum", "weighted"] = "mean"
+    weights: Mapping[str, float] = field(default_factory=dict)  # by party, for "weighted"; else 1
+    normalise: bool = False  # LayerNorm at the end of every h_k
+    loss: Literal["softmax", "sigmoid"] = "softmax"  # "sigmoid": the two-class loss of Eq. 8
+    dim: int = 128  # d, the width of every embedding
+    ring: Literal[64, 32] = 64  # bits of a masked number
+    fraction: int = 24  # f, how many of them lie behind the point
+    one_passive: bool = False  # allow a federation of two, in which no mask can hide anything
+
+    def __post_init__(self) -> None:
+        if self.dim < 1:
+            raise ValueError(f"dim = {self.dim}: at least 1")
+        if not 1 <= self.fraction <= self.ring - 8:
+            raise ValueError(
+                f"fraction = {self.fraction}: from 1 to {self.ring - 8}, of {self.ring}"
+            )
+        if bool(self.weights) != (self.aggregate == "weighted"):
+            raise ValueError('weights and aggregate = "weighted" belong together')
+        if any(not 0 < weight < float("inf") for weight in self.weights.values()):
+            raise ValueError(f"weights = {dict(self.weights)}: give numbers above 0")
+
+
+async def passive(me: Party, active: Peer, passives: list[Peer], cfg: Easter) -> None:
+    part = await passive_part(me, active, passives, cfg)
+    embed, decide = models_of(me, cfg)
+    optimizer = me.optimizer(embed, decide)
+    for _ in me.epochs():
+        for batch in me.batches():
+            embedding = embed(batch.x)
+            passive_send(me, active, part, embedding.detach(), Moment(*me.position))  # 1.
+            shared = (await active.recv(GLOBAL)).requires_grad_()  # 2. wait for E
+            prediction = decide(shared)
+            active.send(PREDICTION, prediction.detach())  # 3. send R_k
+            gradient = await active.recv(GRADIENT)  # 4. wait for dL_k/dR_k
+            optimizer.zero_grad()
+            prediction.backward(gradient)  # 5. through p_k …
+            gradient = shared.grad  # dL_k/dE
+            if cfg.gradient == "joint":
+                active.send(HEAD_GRADIENT, gradient)
+                gradient = await active.recv(JOINT_GRADIENT)
+            back_propagate(embedding, gradient, part, cfg)  # … and through h_k
+            optimizer.step()
+        for split in me.evaluations:
+            await passive_rows(me, active, part, cfg, split, send=True)
+
+
+async def active(me: Party, passives: list[Peer], cfg: Easter) -> None:
+    part = await active_part(me, passives, cfg)
+    embed, decide = models_of(me, cfg)
+    optimizer = me.optimizer(embed, decide)
+    for _ in me.epochs():
+        for batch in me.batches():
+            moment = Moment(*me.position)
+            embedding = embed(batch.x)  # 1.
+            shared = await active_mean(me, passives, part, embedding.detach(), moment, cfg)
+            for peer in passives:
+                peer.send(GLOBAL, shared.detach())  # 2. E, to everybody
+            shared.requires_grad_()
+            predictions = [decide(shared)]  # 3. R_0, and wait for every R_k
+            for peer in passives:
+                predictions.append((await peer.recv(PREDICTION)).requires_grad_())
+            losses = [loss_of(r, batch.labels, cfg) for r in predictions]  # 4. every L_k
+            optimizer.zero_grad()
+            torch.stack(losses).sum().backward()
+            for peer, prediction in zip(passives, predictions[1:], strict=True):
+                peer.send(GRADIENT, prediction.grad)
+            gradient = shared.grad  # dL_0/dE
+            if cfg.gradient == "joint":
+                gradients = [gradient, *[await peer.recv(HEAD_GRADIENT) for peer in passives]]
+                gradient = torch.stack(gradients).sum(0)
+                for peer in passives:
+                    peer.send(JOINT_GRADIENT, gradient)
+            back_propagate(embedding, gradient, part, cfg)  # 5. through h_0
+            optimizer.step()
+            for name, loss in zip([me.name, *(p.name for p in passives)], losses, strict=True):
+                me.log(of=name, loss=loss)
+            if moment.step == 0:  # once per epoch: it is the same in every batch
+                me.log(label_leak=label_leak(predictions[1:], batch.labels))
+        for split in me.evaluations:
+            for name, logits in (await active_rows(me, passives, part, cfg, split)).items():
+                me.score(split, logits, of=name)
+
+
+async def passive_predict(
+    me: Party, active: Peer, passives: list[Peer], cfg: Easter, split: str
+) -> Tensor:
+    part = await passive_part(me, active, passives, cfg)
+    return await passive_rows(me, active, part, cfg, split, send=False)
+
+
+async def active_predict(me: Party, passives: list[Peer], cfg: Easter, split: str) -> Tensor:
+    part = await active_part(me, passives, cfg)
+    return (await active_rows(me, passives, part, cfg, split, receive=False))[me.name]
+
+
+async def passive_rows(
+    me: Party, active: Peer, part: Part, cfg: Easter, split: str, send: bool
+) -> Tensor:
+    """R_k of all rows of a split; sent to the active party where it is to be scored."""
+    embed, decide = models_of(me, cfg)
+    logits = []
+    with me.evaluating():
+        for number, batch in enumerate(me.rows(split)):
+            moment = Moment(f"eval/{split}", me.position[1], number)
+            passive_send(me, active, part, embed(batch.x), moment)
+            logits.append(decide(await active.recv(GLOBAL)))
+            if send:
+                active.send(PREDICTION, logits[-1])
+    return torch.cat(logits)  # (rows, classes)
+
+
+async def active_rows(
+    me: Party, passives: list[Peer], part: Part, cfg: Easter, split: str, receive: bool = True
+) -> dict[str, Tensor]:
+    """R_0 of all rows of a split, and where they are sent, R_k of every passive party."""
+    embed, decide = models_of(me, cfg)
+    senders = passives if receive else []
+    logits: dict[str, list[Tensor]] = {name: [] for name in (me.name, *(p.name for p in senders))}
+    with me.evaluating():
+        for number, batch in enumerate(me.rows(split)):
+            moment = Moment(f"eval/{split}", me.position[1], number)
+            shared = await active_mean(me, passives, part, embed(batch.x), moment, cfg)
+            for peer in passives:
+                peer.send(GLOBAL, shared)
+            logits[me.name].append(decide(shared))
+            for peer in senders:
+                logits[peer.name].append(await peer.recv(PREDICTION))
+    return {name: torch.cat(rows) for name, rows in logits.items()}
+
+
+# ---- the steps ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Part:
+    """One party's part in the mean."""
+
+    masks: Masks | None  # None: embeddings are sent as they are
+    weight: float  # what E_k is multiplied by before it is sent
+    share: float  # dE/dE_k, as h_k is trained with it
+
+
+async def passive_part(me: Party, active: Peer, passives: Sequence[Peer], cfg: Easter) -> Part:
+    masks = None
+    if cfg.mask != "none":
+        secrets = await keys.passive_keys(me, active, passives, masking_of(cfg))
+        ring = Ring(cfg.ring, cfg.fraction, terms=len(passives) + 1)
+        masks = Masks(me.name, active.name, secrets, ring, constant=cfg.mask == "paper")
+    return Part(masks, *weights_of(me, [active, *passives], cfg))
+
+
+async def active_part(me: Party, passives: Sequence[Peer], cfg: Easter) -> Part:
+    masks = None
+    if cfg.mask != "none":
+        secrets = await keys.active_keys(me, passives, masking_of(cfg))
+        masks = Masks(me.name, me.name, secrets, Ring(cfg.ring, cfg.fraction, len(passives)))
+    return Part(masks, *weights_of(me, passives, cfg))
+
+
+def masking_of(cfg: Easter) -> str:
+    """What all parties sign: that they mask alike."""
+    return f"easter mask={cfg.mask} ring={cfg.ring} fraction={cfg.fraction}"
+
+
+def weights_of(me: Party, others: Sequence[Peer], cfg: Easter) -> tuple[float, float]:
+    names = [me.name, *(peer.name for peer in others)]
+    weight = 1.0
+    if cfg.aggregate == "weighted":
+        weight = cfg.weights.get(me.name, 1.0) / sum(cfg.weights.get(n, 1.0) for n in names)
+    if cfg.gradient == "unit":
+        return weight, 1.0
+    return weight, weight / len(names) if cfg.aggregate == "mean" else weight
+
+
+def passive_send(me: Party, active: Peer, part: Part, embedding: Tensor, moment: Moment) -> None:
+    """E_k with its weight, masked."""
+    weighted = embedding if part.weight == 1.0 else part.weight * embedding
+    if part.masks is None:
+        active.send(EMBEDDING, weighted)
+        return
+    with me.timing("masking"):
+        message = part.masks.mask(weighted, moment)
+    active.send(MASKED, message)
+
+
+async def active_mean(
+    me: Party, passives: Sequence[Peer], part: Part, embedding: Tensor, moment: Moment, cfg: Easter
+) -> Tensor:
+    """E from the active party's own embedding and the sum over all passive ones, (batch, dim)."""
+    weighted = embedding if part.weight == 1.0 else part.weight * embedding
+    if part.masks is None:
+        total = torch.stack([weighted, *[await p.recv(EMBEDDING) for p in passives]]).sum(0)
+    else:
+        messages = {peer.name: await peer.recv(MASKED) for peer in passives}
+        with me.timing("masking"):
+            total = weighted + part.masks.total(messages, moment).to(me.device)
+    return total / (len(passives) + 1) if cfg.aggregate == "mean" else total
+
+
+def back_propagate(embedding: Tensor, gradient: Tensor | None, part: Part, cfg: Easter) -> None:
+    """h_k learns from dL/dE through its own part of E; with "none" it stays as it was drawn."""
+    if cfg.gradient != "none":
+        assert gradient is not None
+        embedding.backward(part.share * gradient)
+
+
+def loss_of(prediction: Tensor, labels: Tensor, cfg: Easter) -> Tensor:
+    if cfg.loss == "softmax":
+        return F.cross_entropy(prediction, labels)
+    truth = F.one_hot(labels, prediction.shape[1]).to(prediction.dtype)
+    return F.binary_cross_entropy_with_logits(prediction, truth)
+
+
+def label_leak(predictions: Sequence[Tensor], labels: Tensor) -> Tensor:
+    """The share of labels that a passive party reads off its gradient: the smallest entry."""
+    gradients = [prediction.grad for prediction in predictions if prediction.grad is not None]
+    return (torch.stack(gradients).argmin(2) == labels).double().mean()
+
+
+def models_of(me: Party, cfg: Easter) -> tuple[nn.Module, nn.Module]:
+    """h_k and p_k: the party's network up to width d, and the decision layers of its family."""
+    options = me.recipe.model_options
+
+    def embedding() -> nn.Module:
+        made = network(me.recipe.model, me.shape, cfg.dim, **options)
+        return nn.Sequential(made, nn.LayerNorm(cfg.dim)) if cfg.normalise else made
+
+    embed = me.keep("embedding", embedding)
+    return embed, me.keep("decision", lambda: head(me.recipe.model, cfg.dim, len(me.classes)))
+
+
+def cast(parties: Sequence[str], holder: str, options: Easter) -> dict[str, str]:
+    """Two parties only where it is said that nothing will be hidden."""
+    roles = active_and_passives(parties, holder, options)
+    if len(parties) == 2 and options.mask != "none" and not options.one_passive:
+        (other,) = (name for name in parties if name != holder)
+        raise MethodError(
+            f"mask = '{options.mask}' cannot hide the embeddings of '{other}': with one passive "
+            "party their sum is the party's own. Add a party, or accept it with [easter] "
+            "one_passive = true"
+        )
+    if strangers := [name for name in options.weights if name not in parties]:
+        raise MethodError(
+            f"easter.weights names {', '.join(strangers)}; the parties are {', '.join(parties)}"
+        )
+    return roles
+
+
+METHOD = Method(
+    name="easter",
+    summary="a network of its own kind at every party, trained on the masked mean embedding",
+    options=Easter,
+    roles={"active": Role(active, active_predict), "passive": Role(passive, passive_predict)},
+    kinds=(
+        EMBEDDING,
+        MASKED,
+        GLOBAL,
+        PREDICTION,
+        GRADIENT,
+        HEAD_GRADIENT,
+        JOINT_GRADIENT,
+        *keys.KINDS,
+    ),
+    cast=cast,
+    signs=lambda options: options.mask != "none",
+    reference="EASTER: Embedding Aggregation-based Heterogeneous Models Training in Vertical FL",
+)

@@ -1,0 +1,1 @@
+"""What keeps a party's values from the others: keys, masks."""
