@@ -213,7 +213,13 @@ def _assemble(
         run.evaluate_every,
         config.checkpoint.epochs,
         config.checkpoint.steps,
+        config.data.flip,
+        config.data.shift,
     )
+    features = [holding.splits["train"].x for holding in holdings.values()]
+    moved = schedule.flip or schedule.shift
+    if moved and any(x[:1].numel() and as_image(x).dim() < 4 for x in features):
+        raise ConfigError(["data.flip and data.shift move images; these rows are tables"])
     everyone = method.everyone_labelled(config.options)
     labels = holdings[holder].splits
     parties: dict[str, Party] = {}

@@ -57,6 +57,8 @@ class Data:
     train_rows: int = 0  # 0: all; else a seeded sample
     test_rows: int = 0
     standardise: bool = True  # by each party, with its own statistics
+    flip: bool = False  # mirror half of the training images, the same ones at every party
+    shift: int = 0  # move every training image by up to so many pixels, alike at every party
 
 
 @dataclass(frozen=True)
@@ -329,7 +331,9 @@ def _check_data(data: Data, problems: list[str]) -> None:
         share = getattr(data, key)
         if not 0 <= share < 1 or (key == "test" and share == 0):
             problems.append(f"data.{key} = {share}: a share of the rows between 0 and 1")
-    _least({"data.train_rows": data.train_rows, "data.test_rows": data.test_rows}, 0, problems)
+    _least(
+        {f"data.{k}": getattr(data, k) for k in ("train_rows", "test_rows", "shift")}, 0, problems
+    )
 
 
 def _check_partition(partition: Partition, given: Mapping[str, Any], problems: list[str]) -> None:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from colonnade import state
-from colonnade.data import Preparation, Split
+from colonnade.data import Moves, Preparation, Split
 from colonnade.errors import ColonnadeError
 from colonnade.identity import Identity
 from colonnade.wire import codec
@@ -50,6 +50,7 @@ class Recipe:
     weight_decay: float = 0.0
     schedule: Literal["cosine", "constant"] = "cosine"
     warmup: float = 0.0  # epochs of linear warm-up
+    precision: Literal["float32", "bfloat16"] = "float32"  # of products and convolutions
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,8 @@ class Schedule:
     evaluate_every: int = 1  # epochs; 0: never
     checkpoint_epochs: int = 1  # 0: never at an epoch's end
     checkpoint_steps: int = 0  # 0: never inside an epoch
+    flip: bool = False  # training images: mirror half of them
+    shift: int = 0  # training images: move by up to so many pixels
 
 
 @dataclass(slots=True)
@@ -162,6 +165,8 @@ class Party:
             if isinstance(thing, nn.Module):
                 # Convolutions are quicker with the channels last; other layers do not mind.
                 thing.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+                if self.recipe.precision == "bfloat16":
+                    _compute_in_bfloat16(thing, self.device)
             if name in self._saved:
                 state.restore(thing, self._saved.pop(name))
             self._kept[name] = thing
@@ -219,10 +224,13 @@ class Party:
             derive(self.schedule.seed, "order", self._at, position[0], *owner)
         )
         order = torch.randperm(len(split), generator=generator).to(self.device)
+        moves = None
+        if self.schedule.flip or self.schedule.shift:
+            moves = Moves.draw(len(split), self.schedule.flip, self.schedule.shift, generator)
         total = -(-len(split) // size)
         if position[1]:
             self._restore_random()
-        for batch in self._prepared(split, order, size, position[1]):
+        for batch in self._prepared(split, order, size, position[1], moves):
             done = position[0] + position[1] / total  # epochs
             self.meter.share = done / self._epochs
             self._set_rates(done)
@@ -366,7 +374,12 @@ class Party:
     # ---- inner workings ----------------------------------------------------------------------
 
     def _prepared(
-        self, split: Split, order: Tensor | None, size: int, start: int
+        self,
+        split: Split,
+        order: Tensor | None,
+        size: int,
+        start: int,
+        moves: Moves | None = None,
     ) -> Iterator[Batch]:
         """Batches from number `start` on; rows are gathered and converted many batches at once."""
         row_bytes = 4 * max(1, split.x[:1].numel())
@@ -381,7 +394,9 @@ class Party:
             )
             x = some.x
             if x.dim() == 4 and self.preparation is not None:  # tables are prepared already
-                x = self.preparation.to_float(x).contiguous(memory_format=torch.channels_last)
+                x = self.preparation.to_float(x)
+                x = x if moves is None else moves.part(span).apply(x)
+                x = x.contiguous(memory_format=torch.channels_last)
             xs, ids = x.split(size), some.ids.split(size)
             ys = [None] * len(xs) if some.y is None else some.y.split(size)
             for number, (x, y, i) in enumerate(zip(xs, ys, ids, strict=True)):
@@ -442,6 +457,18 @@ def make_optimizer(
     for group in made.param_groups:
         group["initial_lr"] = rate
     return made
+
+
+def _compute_in_bfloat16(module: nn.Module, device: torch.device) -> None:
+    """Products and convolutions in half the bits; weights, inputs and outputs stay float32."""
+    forward = module.forward
+
+    def in_bfloat16(*inputs: Tensor) -> Tensor:
+        with torch.autocast(device.type, torch.bfloat16):
+            output: Tensor = forward(*inputs)
+        return output.float()
+
+    module.forward = in_bfloat16
 
 
 def rate_factor(recipe: Recipe, epochs_done: float, epochs: int) -> float:

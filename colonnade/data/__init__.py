@@ -1,6 +1,7 @@
 """Where rows come from: data sets by name, the user's own arrays, and their preparation."""
 
 from colonnade.data.arrays import from_arrays, label_codes, labels_from
+from colonnade.data.augment import Moves
 from colonnade.data.catalogue import (
     SOURCES,
     Available,
@@ -27,6 +28,7 @@ __all__ = [
     "Download",
     "File",
     "Layout",
+    "Moves",
     "Options",
     "Preparation",
     "Source",
