@@ -26,7 +26,7 @@ CONFIG: dict[str, Any] = {
 METHODS = {
     "local": "Local: north-west alone, with its own quarter",
     "centralised": "Centralised: one party that sees whole images",
-    "splitnn": "Split learning: four parties, four networks, nobody shares pixels",
+    "easter": "EASTER: four parties, four networks, only masked embeddings leave a party",
 }
 
 
@@ -34,7 +34,7 @@ def demo(out: Path, observer: Callable[[str], Observer]) -> list[Result]:
     """Run the baselines and the method; the method's result comes first."""
     results = []
     for method, label in METHODS.items():
-        folder = out if method == "splitnn" else out.with_name(f"{out.name}-{method}")
+        folder = out if method == "easter" else out.with_name(f"{out.name}-{method}")
         results.append(
             run(CONFIG | {"method": method}, out=folder, overwrite=True, observer=observer(label))
         )

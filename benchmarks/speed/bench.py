@@ -1,8 +1,11 @@
 """Speed of the one-process runtime, as ratios measured in one interleaved run.
 
-    python benchmarks/speed/bench.py [ratio] [growth] [accuracy] [--device cuda] [--repeats 5]
+    python benchmarks/speed/bench.py [ratio] [easter] [masking] [growth] [accuracy]
+                                     [--device cuda] [--repeats 5]
 
 ratio     splitnn against two hand-written loops (loops.py): MNIST quadrants, four parties
+easter    the same for EASTER without masks, CNN parties; what masks add to a step
+masking   milliseconds to mask one 128×128 embedding and to open the sum, by parties and ring
 growth    seconds per step with 2 … 64 parties and with the batch; peak memory
 accuracy  splitnn, centralised and local on MNIST quadrants, four CNN parties, 5 epochs
 Results go to the terminal and, as JSON, to benchmarks/speed/results/<device>.json.
@@ -11,9 +14,11 @@ Results go to the terminal and, as JSON, to benchmarks/speed/results/<device>.js
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import resource
+import secrets
 import shutil
 import statistics
 import tempfile
@@ -24,13 +29,14 @@ from typing import Any
 from unittest import mock
 
 import torch
-from loops import Timed, Work, equal, plain
+from loops import Timed, Work, easter, equal, plain
 from rich.console import Console
 from rich.table import Table
 
 import colonnade
 from colonnade import assemble, config, data
 from colonnade.errors import DataMissing
+from colonnade.privacy.masking import Masks, Moment, Ring
 from colonnade.run import commit, reproducible
 from colonnade.wire import Ledger
 
@@ -58,7 +64,9 @@ def ours(tree: dict[str, Any]) -> Timed:
     finally:
         shutil.rmtree(folder)
     last = result.history[-1]["parties"]
-    return Timed(result.content["timing"]["seconds_per_epoch"], next(iter(last.values()))["loss"])
+    timing = result.content["timing"]
+    masks = sum(party.get("masking", 0.0) for party in timing["spent"].values())
+    return Timed(timing["seconds_per_epoch"], next(iter(last.values()))["loss"], masks)
 
 
 def reproducibly(loop: Callable[[Work], Timed], work: Work) -> Timed:
@@ -172,6 +180,101 @@ def ratio(device: str, repeats: int, rows: int) -> list[dict[str, Any]]:
     return found
 
 
+def easter_ratio(device: str, repeats: int, rows: int) -> list[dict[str, Any]]:
+    data_ = {"name": "mnist", "train_rows": rows}
+    base = settings(method="easter", model="cnn", device=device, data=data_)
+    trees = {mask: base | {"easter": {"mask": mask}} for mask in ("none", "prg")}
+    work = work_of(trees["none"])
+    contenders: dict[str, Callable[[], Timed]] = {
+        "plain": lambda: reproducibly(lambda w: easter(w, quick=False), work),
+        "equal": lambda: reproducibly(lambda w: easter(w, quick=True), work),
+        "unmasked": lambda: ours(trees["none"]),
+        "masked": lambda: ours(trees["prg"]),
+    }
+    times: dict[str, list[float]] = {name: [] for name in contenders}
+    losses: dict[str, float] = {}
+    spent: list[float] = []
+    for _ in range(repeats + 1):
+        for name, contender in contenders.items():
+            timed = contender()
+            times[name].append(timed.seconds[-1])
+            losses[name] = timed.loss
+            if name == "masked":
+                spent.append(timed.masking / sum(timed.seconds))
+    times = {name: values[1:] for name, values in times.items()}
+
+    def against(a: str, b: str) -> list[float]:
+        return [x / y for x, y in zip(times[a], times[b], strict=True)]
+
+    ratios = {
+        "unmasked / plain": against("unmasked", "plain"),
+        "unmasked / equal": against("unmasked", "equal"),
+        "masked / unmasked": against("masked", "unmasked"),
+    }
+    table = Table(
+        title=f"EASTER, MNIST quadrants, four CNN parties, batch 128, {rows} rows, {device}"
+    )
+    table.add_column("what")
+    table.add_column("median (range)", justify="right")
+    for name, values in times.items():
+        table.add_row(f"{name}, s/epoch", spread(values))
+    for name, values in ratios.items():
+        table.add_row(name, spread(values))
+    table.add_row("masking, share of the step time", spread(spent[1:]))
+    table.add_row(
+        "loss: equal loop, unmasked, masked",
+        " ".join(f"{losses[k]:.9f}" for k in ("equal", "unmasked", "masked")),
+    )
+    console.print(table)
+    return [{"seconds": times, "ratios": ratios, "masking_share": spent[1:], "losses": losses}]
+
+
+def masking(device: str, repeats: int) -> list[dict[str, Any]]:
+    """Time of one party's masks, and of the active party's sum, without any training."""
+    table = Table(title=f"masking 128×128 on {device}, ms")
+    for column in ("parties", "ring", "mask, per passive party", "sum, active party", "float sum"):
+        table.add_column(column, justify="right")
+    found = []
+    for passives in (3, 9):
+        for bits in (64, 32):
+            case = mask_times(device, passives, bits, 20 * repeats)
+            table.add_row(
+                str(passives + 1), f"2^{bits}", *(spread(case[k]) for k in ("mask", "sum", "plain"))
+            )
+            found.append({"parties": passives + 1, "ring": bits} | case)
+    console.print(table)
+    return found
+
+
+def mask_times(device: str, passives: int, bits: int, repeats: int) -> dict[str, list[float]]:
+    names = ["active", *(f"passive{number}" for number in range(passives))]
+    secret = {frozenset(pair): secrets.token_bytes(32) for pair in itertools.combinations(names, 2)}
+    ring = Ring(64 if bits == 64 else 32, 24 if bits == 64 else 16, passives)
+    masks = {
+        name: Masks(
+            name, "active", {o: secret[frozenset((name, o))] for o in names if o != name}, ring
+        )
+        for name in names
+    }
+    embeddings = {name: torch.randn(128, 128, device=device) for name in names[1:]}
+    times: dict[str, list[float]] = {"mask": [], "sum": [], "plain": []}
+    with reproducible(1, device == "cuda"):
+        for step in range(repeats):
+            moment = Moment("train", 0, step)
+            began = time.perf_counter()
+            messages = {name: masks[name].mask(e, moment) for name, e in embeddings.items()}
+            masked = time.perf_counter()
+            total = masks["active"].total(messages, moment).to(device)
+            opened = time.perf_counter()
+            plain_sum = torch.stack(list(embeddings.values())).sum(0)
+            added = time.perf_counter()
+            times["mask"].append(1000 * (masked - began) / passives)
+            times["sum"].append(1000 * (opened - masked))
+            times["plain"].append(1000 * (added - opened))
+            assert torch.allclose(total, plain_sum, atol=passives * 2.0**-ring.fraction)
+    return {name: values[repeats // 10 :] for name, values in times.items()}
+
+
 def growth(device: str, repeats: int, rows: int) -> list[dict[str, Any]]:
     found = []
     table = Table(title=f"splitnn, MNIST pixels in columns, MLP bottoms, {device}")
@@ -250,7 +353,7 @@ def _peak_here(tree: dict[str, Any]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    every = ["ratio", "growth", "accuracy"]
+    every = ["ratio", "easter", "masking", "growth", "accuracy"]
     parser.add_argument("what", nargs="*", default=every, help=f"of {', '.join(every)}")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--repeats", type=int, default=5)
@@ -263,6 +366,8 @@ def main() -> None:
     device, repeats = arguments.device, arguments.repeats
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "ratio": lambda: ratio(device, repeats, arguments.rows),
+        "easter": lambda: easter_ratio(device, repeats, arguments.rows),
+        "masking": lambda: masking(device, repeats),
         "growth": lambda: growth(device, repeats, 2560),
         "accuracy": lambda: accuracy(device),
     }

@@ -1,4 +1,4 @@
-"""Split learning written by hand: what Colonnade's one-process runtime is measured against.
+"""Split learning and EASTER by hand: what Colonnade's one-process runtime is measured against.
 
 `plain` is what one writes without thinking about speed. `equal` uses the optimiser, the gather and
 the memory format of Colonnade, and draws the same random numbers, so that its losses must be the
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from colonnade.models import network
+from colonnade.models import head, network
 from colonnade.party import CHUNK_BYTES, derive
 
 DIM, HIDDEN, LR, MOMENTUM = 128, 128, 0.05, 0.9
@@ -41,6 +41,7 @@ class Work:
 class Timed:
     seconds: list[float]  # per epoch
     loss: float  # mean over the last epoch
+    masking: float = 0.0  # seconds
 
 
 def build(work: Work, memory_format: torch.memory_format) -> tuple[list[nn.Module], nn.Module]:
@@ -148,6 +149,59 @@ def equal(work: Work) -> Timed:
                 optimizer.step()
             losses.append(loss.detach())
         assert rows == sum(len(y) for y in targets)
+        timed.loss = float(torch.stack(losses).double().mean())
+        timed.seconds.append(time.perf_counter() - began)
+    return timed
+
+
+def easter(work: Work, *, quick: bool) -> Timed:
+    """EASTER with own-share gradients and no masks; `quick` as in `equal`, else as in `plain`."""
+    format_ = torch.channels_last if quick else torch.contiguous_format
+    embeds, heads, optimizers = [], [], []
+    for name, part in zip(work.names, work.parts, strict=True):
+        torch.manual_seed(derive(work.seed, "party", name))
+        embed = network(work.model, tuple(part.shape[1:]), DIM).to(
+            work.device, memory_format=format_
+        )
+        decide = head(work.model, DIM, work.classes).to(work.device)
+        parameters = [*embed.parameters(), *decide.parameters()]
+        optimizers.append(torch.optim.SGD(parameters, lr=LR, momentum=MOMENTUM, fused=quick))
+        embeds.append(embed)
+        heads.append(decide)
+    count, rows = len(work.names), len(work.labels)
+    steps = -(-rows // work.batch)
+    whole = [] if quick else [prepared(x, s) for x, s in zip(work.parts, work.scales, strict=True)]
+    timed = Timed([], 0.0)
+    for epoch in range(work.epochs):
+        _synchronise(work.device)
+        began = time.perf_counter()
+        order = order_of(work, epoch)
+        losses = []
+        streams = [
+            _batches(x, scale, order, work.batch)
+            for x, scale in zip(work.parts, work.scales, strict=True)
+        ]
+        targets = work.labels[order].split(work.batch) if quick else None
+        for step in range(steps):
+            index = order[step * work.batch : (step + 1) * work.batch]
+            y = targets[step] if targets else work.labels[index]
+            xs = [next(stream) for stream in streams] if quick else [x[index] for x in whole]
+            for optimizer in optimizers:
+                optimizer.param_groups[0]["lr"] = rate(
+                    work, epoch * steps + step, work.epochs * steps
+                )
+            embeddings = [embed(x) for embed, x in zip(embeds, xs, strict=True)]
+            mean = torch.stack([embedding.detach() for embedding in embeddings]).sum(0) / count
+            own = []
+            for embedding, decide in zip(embeddings, heads, strict=True):
+                used = mean + (embedding - embedding.detach()) / count  # E, with E_k's gradient
+                own.append(F.cross_entropy(decide(used), y))
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            torch.stack(own).sum().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+            losses.append(own[0].detach())
         timed.loss = float(torch.stack(losses).double().mean())
         timed.seconds.append(time.perf_counter() - began)
     return timed

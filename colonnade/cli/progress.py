@@ -55,7 +55,8 @@ class Progress(Observer):
         cells = [f"  {phase}epoch {row['epoch']}/{self._epochs}"]
         if self._several:
             cells.append(party)
-        cells += [_metric(name, value) for name, value in numbers.items()]
+        shown = {k: v for k, v in numbers.items() if k == "loss" or k.endswith("accuracy")}
+        cells += [_metric(name, value) for name, value in (shown or numbers).items()]
         cells += [units.size(self._ledger.bytes), units.duration(row["seconds"])]
         self._console.print(Text("  ".join(cells)))
 
@@ -80,5 +81,5 @@ class Progress(Observer):
 def _metric(name: str, value: float | tuple[float, float]) -> str:
     title = name.replace("_", " ")
     if isinstance(value, tuple):
-        return f"{title} {units.percent(value[0])} to {units.percent(value[1])}"
+        return f"{title} {100 * value[0]:.2f}–{units.percent(value[1])}"
     return f"{title} {units.percent(value) if name.endswith('accuracy') else f'{value:.4f}'}"
