@@ -16,7 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from colonnade.errors import RunError
 from colonnade.report import plots, prose, units
-from colonnade.report.overview import Overview, curve, overviews, per_party_accuracy
+from colonnade.report.overview import (
+    Overview,
+    curve,
+    differences,
+    label_leak,
+    overviews,
+    per_party_accuracy,
+    recipe,
+    spent,
+)
 from colonnade.report.schema import check
 
 if TYPE_CHECKING:
@@ -69,7 +78,8 @@ def _render(results: Sequence[Result]) -> str:
     return template.render(
         style=Markup(_read("report.css")),
         runs=[
-            _run(result, row, i) for i, (result, row) in enumerate(zip(results, rows, strict=True))
+            _run(result, row, i) | {"differs": differences(result, results[0])}
+            for i, (result, row) in enumerate(zip(results, rows, strict=True))
         ],
         beside=_beside([row.name for row in rows[1:]]),
         curves=_curves(results),
@@ -101,6 +111,8 @@ def _run(result: Result, row: Overview, index: int) -> dict[str, Any]:
         "wire": wire,
         "phases": _phases(wire),
         "flows": _flows(result),
+        "leak": label_leak(result),
+        "spent": spent(result),
         "setup": timing["setup"],
         "span": f"{units.duration(min(epochs))} to {units.duration(max(epochs))}" if epochs else "",
         "config": _toml(result["config"]),
@@ -165,8 +177,12 @@ def _parties_table(result: Result) -> list[dict[str, Any]]:
     if len(each) > MOST_PARTIES:
         found = sorted(each.values())
         stats = {"lowest": found[0], "median": median(found), "highest": found[-1]}
-        return [{"name": k, "role": "", "accuracy": v} for k, v in stats.items()]
-    return [{"name": p, "role": result["roles"].get(p, ""), "accuracy": a} for p, a in each.items()]
+        empty = {"role": "", "network": "", "optimizer": ""}
+        return [{"name": k, "accuracy": v} | empty for k, v in stats.items()]
+    return [
+        {"name": p, "role": result["roles"].get(p, ""), "accuracy": a} | recipe(result, p)
+        for p, a in each.items()
+    ]
 
 
 def _confusion(result: Result) -> dict[str, Any] | None:

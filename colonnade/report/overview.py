@@ -71,6 +71,59 @@ def curve(
     return x, y
 
 
+def recipe(result: Mapping[str, Any], party: str) -> dict[str, str]:
+    """What a party trained with: its network, and its optimiser with the learning rate."""
+    config = result["config"]
+    own = {**config, **config.get("parties", {}).get(party, {})}
+    rate = own.get("lr")
+    optimizer = own.get("optimizer", "")
+    if optimizer == "sgd" and own.get("momentum"):
+        optimizer = f"sgd, momentum {own['momentum']:g}"
+    return {
+        "network": str(own.get("model", "")),
+        "optimizer": f"{optimizer}, lr {rate:g}" if rate and optimizer else str(optimizer),
+    }
+
+
+def label_leak(result: Mapping[str, Any]) -> float | None:
+    """The share of labels that the gradients sent to other parties gave away, at the last epoch."""
+    _, shares = curve(result, "label_leak")
+    return shares[-1] if shares else None
+
+
+def spent(result: Mapping[str, Any]) -> dict[str, tuple[float, float | None]]:
+    """By purpose: seconds of all parties together, and their share of the time of all epochs."""
+    purposes: dict[str, float] = {}
+    for party in result["timing"].get("spent", {}).values():
+        for purpose, seconds in party.items():
+            purposes[purpose] = purposes.get(purpose, 0.0) + seconds
+    total = sum(result["timing"]["seconds_per_epoch"])
+    return {name: (s, s / total if total else None) for name, s in purposes.items()}
+
+
+def differences(result: Mapping[str, Any], first: Mapping[str, Any], most: int = 4) -> list[str]:
+    """The settings in which a run of the same method differs from the first, as key = value."""
+    if result is first or result["method"] != first["method"]:
+        return []
+    mine, theirs = _flat(result["config"]), _flat(first["config"])
+    changed = [
+        f"{key} = {mine.get(key, 'default')}"
+        for key in dict.fromkeys([*mine, *theirs])
+        if mine.get(key) != theirs.get(key) and key != "name"
+    ]
+    return changed if len(changed) <= most else [*changed[:most], f"{len(changed) - most} more"]
+
+
+def _flat(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{prefix}{key}.")
+        else:
+            flat[prefix + key] = value
+    return flat
+
+
 def number(value: Any) -> float | None:
     """A finite number, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):

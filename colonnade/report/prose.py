@@ -13,7 +13,9 @@ from colonnade.report.overview import accuracy, epochs, per_party_accuracy
 # How a method is written, and what its parties "trained". Others are named as in their file.
 METHODS = {
     "adptvfedconv": ("AdptVFedConv", ""),
+    "aggvfl": ("Agg-VFL", "networks whose predictions are averaged"),
     "centralised": ("Centralised", "one network on the pooled data"),
+    "cvfl": ("C-VFL", "a split network with compressed embeddings"),
     "easter": ("EASTER", ""),
     "fedemb": ("FedEmb", ""),
     "jovefl": ("JoVe-FL", ""),
