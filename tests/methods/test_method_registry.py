@@ -112,9 +112,9 @@ def test_one_of_several_and_unknown_roles_are_refused() -> None:
 
 
 def test_the_usual_cast() -> None:
-    assert active_and_passives(["x", "y"], "y") == {"x": "passive", "y": "active"}
+    assert active_and_passives(["x", "y"], "y", None) == {"x": "passive", "y": "active"}
     with pytest.raises(MethodError, match="only party"):
-        active_and_passives(["x"], "x")
+        active_and_passives(["x"], "x", None)
 
 
 def test_every_built_in_method_says_what_it_is() -> None:
