@@ -9,8 +9,8 @@ The dither u is drawn from a seed that both ends derive, so it is not sent. The 
 off again, which makes the error independent of x with mean 0: decompress(compress(x)) is unbiased.
 
 What `compress` returns is what crosses: codes packed into bytes without gaps, and centre and half
-width of the range. After a ReLU that range is half as wide as ± max|x|, which saves a whole bit. The
-shape is not sent, as the receiver knows it.
+width of the range. After a ReLU that range is half as wide as ± max|x|, which saves a whole bit.
+The shape is not sent, as the receiver knows it.
 """
 
 from __future__ import annotations
@@ -82,7 +82,8 @@ class Scalar:
         dither = uniform([count], seed, packed.device)
         steps = unpack(packed, self.bits, count) + 0.5 - dither
         scaled = steps * (2 / ((1 << self.bits) - 1)) - 1
-        return (scaled * half + centre).reshape(tuple(shape))
+        x: Tensor = scaled * half + centre
+        return x.reshape(tuple(shape))
 
 
 @dataclass(frozen=True)
@@ -131,7 +132,8 @@ class Lattice:
         index = unpack(packed, 2 * self.bits, pairs)
         points = torch.stack(self._place(index % columns, index // columns), dim=1)
         points -= self._dither(pairs, seed, packed.device)
-        return (points.flatten()[:count] * half + centre).reshape(tuple(shape))
+        x: Tensor = points.flatten()[:count] * half + centre
+        return x.reshape(tuple(shape))
 
     def _place(self, column: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
         """Where a point lies, the whole lattice being centred at 0."""

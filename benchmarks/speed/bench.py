@@ -264,7 +264,7 @@ def mask_times(device: str, passives: int, bits: int, repeats: int) -> dict[str,
             began = time.perf_counter()
             messages = {name: masks[name].mask(e, moment) for name, e in embeddings.items()}
             masked = time.perf_counter()
-            total = masks["active"].total(messages, moment).to(device)
+            total = masks["active"].total(messages, moment, (128, 128)).to(device)
             opened = time.perf_counter()
             plain_sum = torch.stack(list(embeddings.values())).sum(0)
             added = time.perf_counter()

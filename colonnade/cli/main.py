@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 import colonnade
-from colonnade import data, demo, methods, predict, report
+from colonnade import data, demo, methods, predict, report, reproduce
 from colonnade.cli.progress import Progress
 from colonnade.errors import ColonnadeError, DataError, InputError, RunError
 from colonnade.report import units
@@ -100,9 +100,46 @@ def parser() -> argparse.ArgumentParser:
     sub.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="the first is the main one")
     sub.add_argument("--out", type=Path, metavar="FILE", help="default: report.html of the first")
 
+    sub = _command(commands, "reproduce", _reproduce, "a paper's table: ours against theirs")
+    sub.add_argument(
+        "name", nargs="?", metavar="NAME", help="a table, or a TOML file; without it, what there is"
+    )
+    size = sub.add_mutually_exclusive_group()
+    size.add_argument(
+        "--fast", action="store_true", help="minutes, checks orders only (the default)"
+    )
+    size.add_argument("--full", action="store_true", help="the paper's settings")
+    sub.add_argument("--seeds", type=_positive, metavar="N", help="0 to N-1; default: the table's")
+    sub.add_argument("--jobs", type=_positive, metavar="J", help="runs at once; default: cores")
+    sub.add_argument("--device", choices=["cpu", "cuda"], help="default of --full: cuda if any")
+    sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/reproduce/<name>-fast")
+    sub.add_argument(
+        "--only",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help="a part: data=…, splits=…, columns=…, rows=…, blocks=…",
+    )
+    sub.add_argument(
+        "--reuse",
+        nargs="+",
+        action="extend",
+        default=[],
+        type=Path,
+        metavar="DIR",
+        help="take equal runs from the folders of other tables",
+    )
+
     sub = _command(commands, "ledger", _ledger, "what left each party")
     sub.add_argument("run", type=Path, metavar="RUN")
     return top
+
+
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give a whole number from 1")
+    return int(text)
 
 
 def _command(commands: Any, name: str, function: Any, summary: str) -> argparse.ArgumentParser:
@@ -346,6 +383,35 @@ def _ledger(arguments: argparse.Namespace) -> None:
         f"{units.count(wire['messages'])} messages, {units.size(wire['bytes'])}; "
         "the chain of hashes holds"
     )
+
+
+def _reproduce(arguments: argparse.Namespace) -> None:
+    console = _console(arguments)
+    if arguments.name is None:
+        rows = reproduce.shelf()
+        if arguments.json:
+            _say(json.dumps(rows))
+        reproduce.show_shelf(rows, console)
+        return
+    request = reproduce.Request(
+        arguments.name,
+        size="full" if arguments.full else "fast",
+        seeds=arguments.seeds,
+        only=tuple(arguments.only),
+        jobs=arguments.jobs,
+        device=arguments.device,
+        out=arguments.out,
+        reuse=tuple(arguments.reuse),
+    )
+    content, folder = reproduce.reproduce(request, reproduce.Screen(console))
+    reproduce.show(content, console)
+    table, page = folder / "table.md", folder / "report.html"
+    console.print(Text(f"\ntable   {table}\nreport  {page}"), soft_wrap=True)
+    if arguments.json:
+        _say(json.dumps(content))
+    elif arguments.quiet:
+        _say(str(folder))
+    reproduce.check(content, folder)
 
 
 if __name__ == "__main__":

@@ -14,8 +14,11 @@ Learning". C = K + 1 parties, networks h_k (embedding) and p_k (decision) of any
 
 Four messages per batch and passive party. Every h_k is trained by its own head alone; with
 `gradient = "joint"` the active party also gathers dL_k/dE and returns their sum (two more
-messages), which makes it a split network with C heads. Masks hide single embeddings; labels are
-not hidden: dL_k/dR_k shows them to the passive parties, and `label_leak` says how many.
+messages), which makes it a split network with C heads.
+
+Masks hide single embeddings from an active party that keeps to this protocol; with K = 2, one
+passive party that colludes with it unmasks the other. Labels are not hidden: dL_k/dR_k shows them
+to the passive parties, and `label_leak` says how many.
 """
 
 from __future__ import annotations
@@ -217,7 +220,7 @@ def masking_of(cfg: Easter) -> str:
 
 
 def weights_of(me: Party, others: Sequence[Peer], cfg: Easter) -> tuple[float, float]:
-    names = [me.name, *(peer.name for peer in others)]
+    names = sorted([me.name, *(peer.name for peer in others)])  # one order, one sum, one rounding
     weight = 1.0
     if cfg.aggregate == "weighted":
         weight = cfg.weights.get(me.name, 1.0) / sum(cfg.weights.get(n, 1.0) for n in names)
@@ -247,7 +250,7 @@ async def active_mean(
     else:
         messages = {peer.name: await peer.recv(MASKED) for peer in passives}
         with me.timing("masking"):
-            total = weighted + part.masks.total(messages, moment).to(me.device)
+            total = weighted + part.masks.total(messages, moment, embedding.shape).to(me.device)
     return total / (len(passives) + 1) if cfg.aggregate == "mean" else total
 
 

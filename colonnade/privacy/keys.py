@@ -55,8 +55,9 @@ async def _gather(me: Party, passives: Sequence[Peer], kind: Kind) -> dict[str, 
     gathered = {}
     for peer in passives:
         sent = await peer.recv(kind)
-        if list(sent) != [peer.name]:
-            raise Untrusted(f"'{peer.name}' sent '{me.name}' the {kind.name} of {list(sent)}")
+        if not isinstance(sent, Mapping) or list(sent) != [peer.name]:
+            whose = list(sent) if isinstance(sent, Mapping) else "nobody"
+            raise Untrusted(f"'{peer.name}' sent '{me.name}' the {kind.name} of {whose}")
         gathered[peer.name] = sent[peer.name]
     return gathered
 
@@ -126,7 +127,8 @@ class Agreement:
     def _signed(self, name: str) -> bytes:
         return _hashed(b"signed by", name.encode(), self._transcript)
 
-    def _expect(self, given: Mapping[str, bytes], size: int, what: str) -> None:
+    def _expect(self, message: object, size: int, what: str) -> None:
+        given = message if isinstance(message, Mapping) else {}
         wrong = sorted(given) != self._members or any(
             not isinstance(value, bytes) or len(value) != size for value in given.values()
         )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hmac
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -60,7 +60,9 @@ class Ring:
 
     def encode(self, values: Tensor) -> Elements:
         """Rounded to units of 2^-f; what would not come back is refused, never wrapped."""
-        scaled = values.detach().cpu().numpy().astype(np.float64)
+        if not values.numel():
+            raise MaskError("there are no rows to mask: leave the empty batch out")
+        scaled = values.detach().cpu().numpy().astype(np.float64, order="C")
         np.multiply(scaled, 2.0**self.fraction, out=scaled)
         np.rint(scaled, out=scaled)
         largest = max(scaled.max(initial=0.0), -scaled.min(initial=0.0)) / 2**self.fraction
@@ -102,7 +104,10 @@ class Masks:
 
     def mask(self, values: Tensor, moment: Moment) -> dict[str, Tensor | bytes]:
         """Steps 1 and 2, for a passive party: a message of the Kind MASKED."""
-        masked = self.ring.encode(values)
+        try:
+            masked = self.ring.encode(values)
+        except MaskError as error:
+            raise MaskError(f"'{self._name}', {_place(moment)}: {error}") from None
         self._spend(moment)  # before a single byte exists
         flat = masked.reshape(-1)
         stream = np.empty_like(flat)
@@ -116,7 +121,12 @@ class Masks:
         tag = _tag(self._secrets[self._active], self._name, moment, masked)
         return {"values": torch.from_numpy(signed), "tag": tag}
 
-    def total(self, messages: Mapping[str, Mapping[str, Any]], moment: Moment) -> Tensor:
+    def total(
+        self,
+        messages: Mapping[str, Mapping[str, Any]],
+        moment: Moment,
+        shape: Sequence[int] | None = None,
+    ) -> Tensor:
         """Steps 3 and 4, for the active party: the sum over all passive parties, as float32."""
         if messages.keys() != self._secrets.keys():  # the sum of some would tell of the others
             raise MaskError(
@@ -125,18 +135,25 @@ class Masks:
             )
         self._spend(moment)
         parts = [self._opened(name, message, moment) for name, message in messages.items()]
-        if len({part.shape for part in parts}) > 1:
+        due = parts[0].shape if shape is None else tuple(shape)
+        if any(part.shape != due for part in parts):
             shapes = ", ".join(f"'{n}' {p.shape}" for n, p in zip(messages, parts, strict=True))
-            raise Untrusted(f"the masked values have different shapes: {shapes}")
+            raise Untrusted(f"the masked values have different shapes; {due} is due: {shapes}")
         total = parts[0].copy()
         for part in parts[1:]:
             np.add(total, part, out=total)
         return self.ring.decode(total)
 
     def _opened(self, name: str, message: Mapping[str, Any], moment: Moment) -> Elements:
-        values, tag = message.get("values"), message.get("tag")
+        known = isinstance(message, Mapping) and message.keys() == {"values", "tag"}
+        values, tag = (message["values"], message["tag"]) if known else (None, None)
         dtype = torch.int64 if self.ring.bits == 64 else torch.int32
-        if not isinstance(values, Tensor) or values.dtype != dtype or not isinstance(tag, bytes):
+        if (
+            not isinstance(values, Tensor)
+            or values.dtype != dtype
+            or not values.numel()
+            or not isinstance(tag, bytes)
+        ):
             raise Untrusted(f"'{name}' sent no masked values of {self.ring.bits} bits with a tag")
         elements: Elements = (
             values.contiguous().numpy().view(np.uint64 if self.ring.bits == 64 else np.uint32)

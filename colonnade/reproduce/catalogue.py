@@ -1,0 +1,41 @@
+"""The tables there are: benchmarks/papers/<paper>/<table>.toml, called <paper>-<table>."""
+
+from __future__ import annotations
+
+import difflib
+from pathlib import Path
+
+from colonnade.errors import RunError
+from colonnade.reproduce import table
+from colonnade.reproduce.table import Table
+
+
+def folder() -> Path:
+    """The papers of the source tree, or the copy that an installed package carries."""
+    here = Path(__file__).resolve()
+    tree = here.parents[2] / "benchmarks" / "papers"
+    return tree if tree.is_dir() else here.parent / "papers"
+
+
+def names() -> list[str]:
+    """easter-table2, …"""
+    return sorted(_files())
+
+
+def find(name: str) -> Table:
+    """The table called `name`, or in the file `name`."""
+    if name.endswith(".toml"):
+        return table.load(Path(name))
+    files = _files()
+    if name in files:
+        return table.load(files[name])
+    near = difflib.get_close_matches(name, files, n=1, cutoff=0.4)
+    hint = f" Did you mean '{near[0]}'?" if near else ""
+    raise RunError(
+        f"there is no table '{name}'.{hint} There are {', '.join(names()) or 'none'}; or give a "
+        "file that ends in .toml"
+    )
+
+
+def _files() -> dict[str, Path]:
+    return {f"{path.parent.name}-{path.stem}": path for path in folder().glob("*/*.toml")}

@@ -1,0 +1,221 @@
+"""From results to numbers: cells with mean and deviation, claims, and what crossed the wire.
+
+Accuracies are percentages here, as in the papers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, stdev
+from typing import Any
+
+from colonnade.report import overview
+from colonnade.reproduce.plan import Fill, Place, Planned
+from colonnade.reproduce.table import ACCURACY, Claim, Table
+
+Result = Mapping[str, Any]  # a parsed result.json
+Results = Mapping[str, Result]  # by the run's key
+Curve = tuple[list[int], list[float]]  # epochs, percentages
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of the table, over its seeds."""
+
+    data: str
+    split: str
+    block: str
+    row: str
+    column: str
+    values: list[float | None]  # by seed; None where a run is missing
+    mean: float | None
+    sd: float | None  # of the sample; None for fewer than two values
+    paper: float | None
+    paper_sd: float | None
+    difference: float | None  # of the means, in points; None where they must not be compared
+    variant: bool  # the paper's number belongs to another row
+    runs: list[str]
+    curve: Curve  # test accuracy by epoch, the mean over the seeds
+
+    @property
+    def place(self) -> Place:
+        return Place(self.data, self.split, self.block)
+
+
+def cells(
+    table: Table, planned: Sequence[Planned], results: Results, comparable: bool
+) -> list[Cell]:
+    """Every cell that the planned runs fill, in the order of the table."""
+    filled: dict[tuple[Place, str, str], list[tuple[Planned, Fill]]] = {}
+    for run in planned:
+        for fill in run.fills:
+            filled.setdefault((run.place, fill.row, fill.column), []).append((run, fill))
+    names = {(r.block, row.name): row for r in table.runs for row in table.rows(r)}
+    order = {what: table.names(what) for what in ("data", "splits", "blocks", "rows", "columns")}
+
+    def rank(key: tuple[Place, str, str]) -> tuple[int, ...]:
+        place, row, column = key
+        labels = zip(order, (place.data, place.split, place.block, row, column), strict=True)
+        return tuple(order[what].index(name) for what, name in labels)
+
+    found = []
+    for key in sorted(filled, key=rank):
+        place, row, column = key
+        pairs = [(results.get(run.key), fill) for run, fill in filled[key]]
+        values = [None if result is None else value(result, fill) for result, fill in pairs]
+        known = [v for v in values if v is not None]
+        mean = fmean(known) if known else None
+        named = names[place.block, row]
+        paper, paper_sd = table.numbers.get((place.data, named.paper, column), (None, None))
+        compared = comparable and mean is not None and paper is not None
+        found.append(
+            Cell(
+                **asdict(place),
+                row=row,
+                column=column,
+                values=values,
+                mean=mean,
+                sd=stdev(known) if len(known) > 1 else None,
+                paper=paper,
+                paper_sd=paper_sd,
+                difference=(mean or 0) - (paper or 0) if compared else None,
+                variant=named.variant,
+                runs=[run.key for run, _ in filled[key]],
+                curve=_mean_curve(curve(r, fill) for r, fill in pairs if r is not None),
+            )
+        )
+    return found
+
+
+def value(result: Result, fill: Fill) -> float | None:
+    """The number that a run gives to a cell, in per cent."""
+    test = result["metrics"].get("test", {})
+    if fill.metric == ACCURACY:
+        number = overview.number(test.get(ACCURACY))
+        return None if number is None else 100 * number
+    scores = test.get(fill.metric, {})
+    numbers = [overview.number(scores.get(party)) for party in fill.parties or scores]
+    known = [100 * number for number in numbers if number is not None]
+    return fmean(known) if known else None
+
+
+def curve(result: Result, fill: Fill) -> Curve:
+    """The same number after every epoch."""
+    logged = fill.metric in (ACCURACY, "per_party")
+    name = "test_accuracy" if logged else f"test_{fill.metric}_accuracy"
+    lines = [overview.curve(result, name, party) for party in fill.parties or (None,)]
+    return _mean_curve((x, [100 * accuracy for accuracy in y]) for x, y in lines)
+
+
+def _mean_curve(curves: Iterable[Curve]) -> Curve:
+    at: dict[int, list[float]] = {}
+    for x, y in curves:
+        for epoch, accuracy in zip(x, y, strict=True):
+            at.setdefault(epoch, []).append(accuracy)
+    return sorted(at), [fmean(at[epoch]) for epoch in sorted(at)]
+
+
+def judged(claims: Sequence[Claim], found: Sequence[Cell]) -> list[dict[str, Any]]:
+    """Whether each claim holds, section by section and column by column; and in the paper."""
+    return [_judged(claim, found) for claim in claims]
+
+
+def _judged(claim: Claim, found: Sequence[Cell]) -> dict[str, Any]:
+    together: dict[tuple[Place, str], dict[str, Cell]] = {}
+    for cell in found:
+        together.setdefault((cell.place, cell.column), {})[cell.row] = cell
+    verdicts, printed = [], dict[tuple[str, str], bool]()
+    for (place, column), rows in together.items():
+        if any(name not in rows or rows[name].mean is None for name in claim.named):
+            continue
+        margin = _margin(claim, {name: rows[name].mean for name in claim.named})
+        seeds = [
+            _margin(claim, dict(zip(claim.named, values, strict=True)))
+            for values in zip(*(rows[name].values for name in claim.named), strict=True)
+        ]
+        verdicts.append(
+            {
+                **asdict(place),
+                "column": column,
+                "holds": _holds(claim, margin),
+                "margin": margin,
+                "seeds": sum(m is not None for m in seeds),
+                "seeds_holding": sum(_holds(claim, m) for m in seeds),
+            }
+        )
+        theirs = _margin(claim, {name: rows[name].paper for name in claim.named})
+        if theirs is not None:
+            printed[place.data, column] = _holds(claim, theirs)
+    return {
+        "text": claim.text,
+        "holding": sum(verdict["holds"] for verdict in verdicts),
+        "of": len(verdicts),
+        "paper_holding": sum(printed.values()),
+        "paper_of": len(printed),
+        "verdicts": verdicts,
+    }
+
+
+def _margin(claim: Claim, values: Mapping[str, float | None]) -> float | None:
+    """Points by which the claim holds; negative where it does not."""
+    known = {name: value for name, value in values.items() if value is not None}
+    if len(known) < len(set(claim.named)):
+        return None
+    if claim.within is not None:
+        spread = [known[name] for name in claim.rows]
+        return claim.within - (max(spread) - min(spread))
+    return min(known[name] for name in claim.above) - max(known[name] for name in claim.below)
+
+
+def _holds(claim: Claim, margin: float | None) -> bool:
+    """As high is not above; as far apart as allowed is within."""
+    return margin is not None and (margin > 0 if claim.within is None else margin >= 0)
+
+
+def traffic(planned: Sequence[Planned], results: Results) -> list[dict[str, Any]]:
+    """One line per run: what it sent and how long it took."""
+    return [_traffic(run, results[run.key]) for run in planned if run.key in results]
+
+
+def _traffic(run: Planned, result: Result) -> dict[str, Any]:
+    train = result["wire"]["by_phase"].get("train", {"bytes": 0, "messages": 0})
+    epochs, passives = overview.epochs(result), len(result["parties"]) - 1
+    batches = epochs * math.ceil(result["data"]["train_rows"] / result["config"]["batch_size"])
+    return {
+        "key": run.key,
+        **asdict(run.place),
+        "rows": list(dict.fromkeys(fill.row for fill in run.fills)),
+        "method": result["method"],
+        "seed": run.seed,
+        "models": len(overview.per_party_accuracy(result)),
+        "epochs": epochs,
+        "messages_train": train["messages"],
+        "messages_per_batch_and_passive": (
+            train["messages"] / batches / passives if batches and passives else None
+        ),
+        "bytes": result["wire"]["bytes"],
+        "bytes_train": train["bytes"],
+        "bytes_per_epoch": train["bytes"] / epochs if epochs else None,
+        "seconds": result["timing"]["seconds_total"],
+        "config_sha256": result["config_sha256"],
+        "commit": result["environment"]["commit"],
+        "warnings": result["warnings"],
+    }
+
+
+def communication(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The mean of the runs of each data set and row; rows that one run fills stand together."""
+    together: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+    for run in runs:
+        rows = "; ".join(run["rows"])
+        together.setdefault((run["data"], run["block"], rows), []).append(run)
+    lines = []
+    for (data, block, rows), same in together.items():
+        line: dict[str, Any] = {"data": data, "block": block, "rows": rows, "runs": len(same)}
+        for name in ("messages_per_batch_and_passive", "models", "bytes_per_epoch", "seconds"):
+            known = [run[name] for run in same if run[name] is not None]
+            line[name] = fmean(known) if known else None
+        lines.append(line)
+    return lines

@@ -1,0 +1,204 @@
+"""One command, top to bottom: plan, skip what is finished, train the rest, write the table."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from colonnade import config as configuration
+from colonnade import data as datasets
+from colonnade.errors import ColonnadeError, DataMissing, InputError, RunError
+from colonnade.reproduce import catalogue, cells, jobs, plan, write
+from colonnade.reproduce.page import write_page
+from colonnade.reproduce.plan import Planned, Size
+from colonnade.reproduce.table import Table
+from colonnade.version import __version__
+
+SCHEMA = 1
+MOST_ON_GPU = 4  # by default: more small runs at once only wait for the same device
+
+
+class Watch:
+    """What a display may override; the default shows nothing."""
+
+    def note(self, text: str) -> None: ...
+
+    def began(self, total: int, reused: int) -> None: ...
+
+    def ended(self, run: Planned, result: Mapping[str, Any] | None, error: str) -> None: ...
+
+    def closed(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the command line says."""
+
+    name: str
+    size: Size = "fast"
+    seeds: int | None = None  # None: as the table says
+    only: tuple[str, ...] = ()
+    jobs: int | None = None  # None: one per core
+    device: str | None = None  # None: cpu for fast; cuda for full where there is one
+    out: Path | None = None  # None: runs/reproduce/<name>-<size>
+    reuse: tuple[Path, ...] = ()  # folders of other reproductions
+
+    def command(self) -> str:
+        """The same as text, to be run again."""
+        parts = ["colonnade", "reproduce", self.name, f"--{self.size}"]
+        for option in ("seeds", "jobs", "device", "out"):
+            if getattr(self, option) is not None:
+                parts += [f"--{option}", str(getattr(self, option))]
+        for option in ("reuse", "only"):
+            if getattr(self, option):
+                parts += [f"--{option}", *map(str, getattr(self, option))]
+        return shlex.join(parts)
+
+
+def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, Any], Path]:
+    """Fill the table as far as possible; its content and the folder it lies in."""
+    watch = watch or Watch()
+    # 1. What is to be run.
+    table = catalogue.find(request.name)
+    mode = table.fast if request.size == "fast" else table.full
+    seeds = mode.seeds if request.seeds is None else request.seeds
+    device = request.device or _device(request.size)
+    number = request.jobs or _jobs(device)
+    only = plan.selection(request.only, table)
+    planned = plan.plan(table, request.size, seeds, only, device)
+    planned, skipped = _on_this_machine(table, planned)
+    for text in skipped:
+        watch.note(text)
+    out = request.out or Path("runs/reproduce") / f"{Path(request.name).stem}-{request.size}"
+    # 2. What is finished already, here or in another folder.
+    digests, failures = _digests(planned)
+    known: dict[str, Any] = {}
+    for folder in (*request.reuse, out):
+        known |= jobs.finished(folder)
+    results = {key: known[digest] for key, digest in digests.items() if digest in known}
+    pending = [run for run in planned if run.key in digests and run.key not in results]
+    if not results and not pending:
+        raise RunError(f"no run can be made: {next(iter(failures.values()))}")
+    # 3. The rest.
+    watch.began(len(planned), len(results))
+    for run in planned:
+        if run.key in failures:
+            watch.ended(run, None, failures[run.key])
+    try:
+        for run, error in jobs.perform(pending, out, number):
+            if error:
+                failures[run.key] = error
+            else:
+                results[run.key] = jobs.result(out, run)
+            watch.ended(run, results.get(run.key), error)
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"{len(results)} of {len(planned)} runs are kept in {out}")
+        stop.add_note(f"go on with: {request.command()}")
+        raise
+    finally:
+        watch.closed()
+    # 4. The table.
+    comparable = request.size == "full"
+    found = cells.cells(table, planned, results, comparable)
+    traffic = cells.traffic(planned, results)
+    content = {
+        "schema": SCHEMA,
+        "name": Path(request.name).stem,
+        "title": table.title,
+        "kind": table.kind,
+        "paper": table.paper,
+        "size": request.size,
+        "comparable": comparable,
+        "note": mode.note,
+        "unit": "percent",
+        "seeds": list(range(seeds)),
+        "command": request.command(),
+        "colonnade": __version__,
+        "commits": sorted({run["commit"] for run in traffic if run["commit"]}),
+        "environments": _environments(results),
+        "settings": _settings(table, request.size),
+        "cells": [asdict(cell) for cell in found],
+        "claims": cells.judged(table.claims, found),
+        "runs": traffic,
+        "communication": cells.communication(traffic),
+        "failures": [{"run": key, "error": text} for key, text in failures.items()],
+        "skipped": skipped,
+        "notes": list(table.notes),
+    }
+    write.write(content, out)
+    write_page(content, out / "report.html")
+    return content, out
+
+
+def check(content: Mapping[str, Any], out: Path) -> None:
+    """Raise unless every run could be made; the table has been written by then."""
+    if failures := content["failures"]:
+        first = failures[0]
+        raise ColonnadeError(
+            f"{len(failures)} of {len(failures) + len(content['runs'])} runs failed and left gaps "
+            f"in {out / 'table.md'}: {first['run']}: {first['error']}. The same command tries "
+            "them again"
+        )
+
+
+def _device(size: Size) -> str:
+    import torch
+
+    return "cuda" if size == "full" and torch.cuda.is_available() else "cpu"
+
+
+def _jobs(device: str) -> int:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return min(cores or 1, MOST_ON_GPU) if device == "cuda" else cores or 1
+
+
+def _on_this_machine(table: Table, planned: Sequence[Planned]) -> tuple[list[Planned], list[str]]:
+    """The runs whose data set is here, and a sentence for each that is not."""
+    known = {row.name: row for row in datasets.available()}
+    absent: dict[str, str] = {}
+    for run in planned:
+        label, row = run.place.data, known.get(run.config.get("data", {}).get("name", ""))
+        if row is None or row.status in ("embedded", "here"):
+            continue
+        fetched = row.status == "can be fetched"
+        how = f"run: colonnade data fetch {row.name}" if fetched else f"place {row.where}"
+        absent[label] = (
+            f"{label} is left out: the data set '{row.name}' is not on this machine. To get it, "
+            f"{how}; or set COLONNADE_DATA to the folder that has it"
+        )
+    here = [run for run in planned if run.place.data not in absent]
+    if not here:
+        raise DataMissing(". ".join(absent.values()))
+    return here, list(absent.values())
+
+
+def _digests(planned: Sequence[Planned]) -> tuple[dict[str, str], dict[str, str]]:
+    """The hash of every configuration by the run's key; what is wrong with the others."""
+    digests, failures = {}, {}
+    for run in planned:
+        try:
+            digests[run.key] = configuration.load(run.config).sha256()
+        except InputError as error:
+            failures[run.key] = f"{type(error).__name__}: {error}"
+    return digests, failures
+
+
+def _environments(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Where the runs were made; usually one place."""
+    found: list[dict[str, Any]] = []
+    for result in results.values():
+        environment = {k: v for k, v in result["environment"].items() if k != "commit"}
+        if environment not in found:
+            found.append(environment)
+    return found
+
+
+def _settings(table: Table, size: Size) -> dict[str, Any]:
+    """The table's file, without the paper's numbers and the other size."""
+    plain = asdict(replace(table, numbers={}))
+    left = {"numbers", "notes", "claims", "title", "kind", "paper", "expected", "fast", "full"}
+    return {k: v for k, v in plain.items() if k not in left} | {size: plain[size]}

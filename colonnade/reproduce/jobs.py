@@ -1,0 +1,142 @@
+"""Several runs at once, each in a process of its own; what is finished is never trained again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from threading import Event, Thread
+from typing import IO, Any
+
+from colonnade import report
+from colonnade.errors import RunError
+from colonnade.reproduce.plan import Planned
+from colonnade.reproduce.worker import UNFINISHED
+from colonnade.run import read_json
+
+LOG = "workers.log"
+PROGRAM = "from colonnade.reproduce import worker; worker.main()"
+
+
+def finished(folder: Path) -> dict[str, dict[str, Any]]:
+    """The results below folder/cells by the hash of their configuration."""
+    found = {}
+    for path in sorted(folder.glob("cells/*/result.json")):
+        try:
+            content = read_json(path)
+            report.check(content)
+        except RunError:
+            continue  # of another version, or damaged: it is trained again
+        if content["status"] == "finished":
+            found[content["config_sha256"]] = content
+    return found
+
+
+def result(folder: Path, run: Planned) -> dict[str, Any]:
+    """What a finished run left."""
+    return read_json(folder / "cells" / run.key / "result.json")
+
+
+def perform(pending: Sequence[Planned], folder: Path, jobs: int) -> Iterator[tuple[Planned, str]]:
+    """Train all of `pending`, `jobs` at a time: (run, its error or nothing) as they end.
+
+    A caller that stops asking, or Ctrl-C, ends the processes; finished runs stay.
+    """
+    waiting: SimpleQueue[Planned] = SimpleQueue()
+    for run in pending:
+        waiting.put(run)
+    ended: SimpleQueue[tuple[Planned, str]] = SimpleQueue()
+    stop, workers = Event(), list[subprocess.Popen[str]]()
+    (folder / "cells").mkdir(parents=True, exist_ok=True)
+    log = (folder / LOG).open("a", encoding="utf-8")
+    threads = [
+        Thread(target=_serve, args=(waiting, ended, folder, log, stop, workers))
+        for _ in range(min(jobs, len(pending)))
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in pending:
+            yield ended.get()
+    finally:
+        stop.set()
+        for worker in list(workers):
+            worker.kill()
+        for thread in threads:
+            thread.join()
+        for worker in workers:
+            worker.communicate()  # reaps it and closes its pipes
+        log.close()
+        _tidy(folder)
+
+
+def _tidy(folder: Path) -> None:
+    """A log or a folder for what failed stays only if there is something in it."""
+    if not (folder / LOG).stat().st_size:
+        (folder / LOG).unlink()
+    with suppress(OSError):
+        (folder / UNFINISHED).rmdir()
+
+
+def _serve(
+    waiting: SimpleQueue[Planned],
+    ended: SimpleQueue[tuple[Planned, str]],
+    folder: Path,
+    errors: IO[str],
+    stop: Event,
+    workers: list[subprocess.Popen[str]],
+) -> None:
+    """One worker at a time for all it can get; one that dies takes only its own run with it."""
+    worker: subprocess.Popen[str] | None = None
+    while not stop.is_set():
+        try:
+            run = waiting.get_nowait()
+        except Empty:
+            break
+        if worker is None or worker.poll() is not None:
+            worker = _start(errors)
+            workers.append(worker)
+            if stop.is_set():  # too late to be among those that were ended
+                worker.kill()
+        ended.put((run, _ask(worker, run.config, folder / "cells" / run.key)))
+    if worker is not None:
+        worker.kill()
+
+
+def _start(errors: IO[str]) -> subprocess.Popen[str]:
+    # Threads that spin while they wait slow a busy machine down; see the Makefile.
+    environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
+    # The very package that runs here, wherever the command was started (-P: not from there).
+    source = os.fspath(Path(__file__).resolve().parents[2])
+    environment["PYTHONPATH"] = os.pathsep.join(
+        filter(None, (source, environment.get("PYTHONPATH")))
+    )
+    return subprocess.Popen(
+        (sys.executable, "-P", "-c", PROGRAM),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=errors,
+        text=True,
+        env=environment,
+        start_new_session=True,  # Ctrl-C is ours to handle, not the workers'
+    )
+
+
+def _ask(worker: subprocess.Popen[str], config: Mapping[str, Any], folder: Path) -> str:
+    assert worker.stdin is not None and worker.stdout is not None
+    answer = ""
+    try:
+        worker.stdin.write(json.dumps({"config": config, "folder": str(folder)}) + "\n")
+        worker.stdin.flush()
+        answer = worker.stdout.readline()
+    except (OSError, ValueError):  # it is gone, or was stopped
+        pass
+    if answer:
+        return str(json.loads(answer)["error"])
+    code = worker.wait()
+    return f"its process ended with code {code}; see {folder.parents[1] / LOG}"

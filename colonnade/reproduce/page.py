@@ -1,0 +1,100 @@
+"""A table as one self-contained page, in the style of the report: its style sheet, its plots."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from colonnade import state
+from colonnade.report import plots, units
+from colonnade.reproduce import view, write
+from colonnade.reproduce.view import Content
+
+
+def write_page(content: Content, out: Path) -> None:
+    """The page of table.json; the same content gives the same bytes."""
+    state.write_text(render(content), out)
+
+
+def render(content: Content) -> str:
+    """The page as text."""
+    import tomli_w
+    from jinja2 import Environment, StrictUndefined
+    from markupsafe import Markup
+
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    for name in ("size", "duration", "count"):
+        environment.filters[name] = getattr(units, name)
+    for name in ("ours", "theirs", "difference", "verdict"):
+        environment.filters[name] = getattr(view, name)
+    environment.filters["messages"] = write.messages
+    style = resources.files("colonnade.report").joinpath("report.css").read_text(encoding="utf-8")
+    page = resources.files(__package__).joinpath("page.html.jinja").read_text(encoding="utf-8")
+    sections = view.sections(content)
+    cells = content["cells"]
+    return environment.from_string(page).render(
+        content,
+        style=Markup(style),
+        sections=sections,
+        compared=content["comparable"] and any(cell["paper"] is not None for cell in cells),
+        variants=any(row["variant"] for section in sections for row in section["rows"]),
+        figures=[_figures(section, number) for number, section in enumerate(sections)],
+        grids=[
+            claim | view.judged(claim) | {"count": view.count(claim), "print": view.printed(claim)}
+            for claim in view.measured(content)
+        ],
+        seeds_text=view.seeds(content),
+        settings_text=tomli_w.dumps(_said(content["settings"])),
+        not_comparable=view.NOT_COMPARABLE,
+        variant_text=view.VARIANT,
+    )
+
+
+def _figures(section: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """One panel per column, one line per row; the lines of a row look alike in all panels."""
+    from markupsafe import Markup
+
+    rows = section["rows"][: plots.MOST]
+    panels = []
+    for place, column in enumerate(section["columns"]):
+        series = [_series(row["name"], row["cells"][place]) for row in rows]
+        drawn = [line for line in series if line.x]
+        if not drawn:
+            continue
+        ends = ", ".join(f"{line.name} {units.percent(line.y[-1])}" for line in drawn)
+        svg = plots.curves(
+            series,
+            key=f"section{number}-panel{place}",
+            label=units.plain(f"{column}: test accuracy against epoch; at the end: {ends}"),
+            percent=True,
+        )
+        panels.append({"caption": column, "svg": Markup(svg)})
+    legend = [
+        {"name": row["name"], "svg": Markup(plots.line_swatch(i, key=f"section{number}-line{i}"))}
+        for i, row in enumerate(rows)
+        if any(cell and cell["curve"][0] for cell in row["cells"])
+    ]
+    left = [row["name"] for row in section["rows"][plots.MOST :]]
+    return {"title": section["title"], "panels": panels, "legend": legend, "left_out": left}
+
+
+def _series(name: str, cell: Mapping[str, Any] | None) -> plots.Series:
+    x, y = cell["curve"] if cell else ([], [])
+    return plots.Series(name, x, [accuracy / 100 for accuracy in y])
+
+
+def _said(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings without what is empty, as in the table's file."""
+    said: dict[str, Any] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping):
+            said[key] = _said(value)
+        elif isinstance(value, list | tuple) and any(isinstance(v, Mapping) for v in value):
+            said[key] = [_said(v) for v in value]
+        elif value not in ("", None, (), []) and (key != "variant" or value):
+            said[key] = value
+    return {key: value for key, value in said.items() if value != {}}

@@ -1,0 +1,105 @@
+"""What terminal, Markdown and page share: the sections of a table, and its numbers as text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from colonnade.report import units
+
+Content = Mapping[str, Any]  # table.json
+NOT_COMPARABLE = "Not comparable with the paper"
+LEGEND = "Ours (mean ± standard deviation over the seeds) / the paper / difference in points"
+VARIANT = "* a variant: the paper's number belongs to another row"
+
+
+def sections(content: Content) -> list[dict[str, Any]]:
+    """One rectangle of cells for each data set, split and block."""
+    found: dict[tuple[str, str, str], dict[tuple[str, str], Mapping[str, Any]]] = {}
+    for cell in content["cells"]:
+        place = (cell["data"], cell["split"], cell["block"])
+        found.setdefault(place, {})[cell["row"], cell["column"]] = cell
+    return [
+        {
+            "title": place_name(*place),
+            "data": place[0],
+            "columns": (columns := list(dict.fromkeys(column for _, column in cells))),
+            "rows": [
+                {"name": row, "variant": _variant(cells, row)}
+                | {"cells": [cells.get((row, column)) for column in columns]}
+                for row in dict.fromkeys(row for row, _ in cells)
+            ],
+        }
+        for place, cells in found.items()
+    ]
+
+
+def place_name(data: str, split: str, block: str) -> str:
+    """`MNIST, quadrants` or `MNIST, quadrants: as printed`."""
+    return f"{data}, {split}" + (f": {block}" if block else "")
+
+
+def ours(cell: Mapping[str, Any] | None) -> str:
+    """`97.31 ± 0.20`; a dash for a gap."""
+    return _number(cell["mean"], cell["sd"]) if cell else units.MISSING
+
+
+def theirs(cell: Mapping[str, Any] | None) -> str:
+    """The paper's number; nothing where it gives none."""
+    return _number(cell["paper"], cell["paper_sd"]) if cell and cell["paper"] is not None else ""
+
+
+def difference(cell: Mapping[str, Any] | None) -> str:
+    """`−0.27`; nothing where there is nothing to compare."""
+    known = cell is not None and cell["difference"] is not None
+    return units.points(cell["difference"]) if cell and known else ""
+
+
+def verdict(one: Mapping[str, Any]) -> str:
+    """`holds (+1.20)`, with the seeds where there are several."""
+    seeds = f", {one['seeds_holding']} of {one['seeds']} seeds" if one["seeds"] > 1 else ""
+    word = "holds" if one["holds"] else "does not hold"
+    return f"{word} ({units.points(one['margin'])}{seeds})"
+
+
+def measured(content: Content) -> list[dict[str, Any]]:
+    """The claims about rows that are there; a selection may have left some out."""
+    return [claim for claim in content["claims"] if claim["of"]]
+
+
+def count(claim: Mapping[str, Any]) -> str:
+    """`holds in 5 of 6`."""
+    return f"holds in {claim['holding']} of {claim['of']}"
+
+
+def printed(claim: Mapping[str, Any]) -> str:
+    """The same in the paper's own numbers."""
+    return f"{claim['paper_holding']} of {claim['paper_of']}" if claim["paper_of"] else ""
+
+
+def judged(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """A claim's verdicts as a rectangle: sections down, columns across."""
+    columns = list(dict.fromkeys(one["column"] for one in claim["verdicts"]))
+    rows: dict[str, dict[str, Mapping[str, Any]]] = {}
+    for one in claim["verdicts"]:
+        place = place_name(one["data"], one["split"], one["block"])
+        rows.setdefault(place, {})[one["column"]] = one
+    grid = [{"name": n, "cells": [row.get(c) for c in columns]} for n, row in rows.items()]
+    return {"columns": columns, "rows": grid}
+
+
+def seeds(content: Content) -> str:
+    """`seed 0` or `seeds 0 to 2`."""
+    last = len(content["seeds"]) - 1
+    return f"seeds 0 to {last}" if last else "seed 0"
+
+
+def _number(mean: float | None, deviation: float | None) -> str:
+    if mean is None:
+        return units.MISSING
+    return f"{mean:.2f}" + (f" ± {deviation:.2f}" if deviation is not None else "")
+
+
+def _variant(cells: Mapping[tuple[str, str], Mapping[str, Any]], row: str) -> bool:
+    same: Sequence[Mapping[str, Any]] = [cell for (name, _), cell in cells.items() if name == row]
+    return any(cell["variant"] and cell["paper"] is not None for cell in same)

@@ -1,0 +1,54 @@
+"""One process that trains one run after the other: a line of JSON in, a line of JSON out.
+
+    in   {"config": {…}, "folder": "…/cells/<key>"}
+    out  {"error": ""}                              or why it failed
+
+It keeps result.json of a run and nothing else: a table needs no weights and no ledger. It ends
+when its input ends, at once, so that nothing is left behind by a stopped command.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+
+from colonnade.errors import ColonnadeError
+from colonnade.run import run
+
+UNFINISHED = "unfinished"  # beside cells/: runs in progress, and what failed ones left
+
+
+def main() -> None:
+    """Serve until the input ends."""
+    answers, sys.stdout = sys.stdout, sys.stderr  # whatever prints must not disturb the answers
+    lines: SimpleQueue[str] = SimpleQueue()
+    Thread(target=_listen, args=(lines,), daemon=True).start()
+    while True:
+        job = json.loads(lines.get())
+        answers.write(json.dumps({"error": train(job["config"], Path(job["folder"]))}) + "\n")
+        answers.flush()
+
+
+def train(config: dict[str, object], folder: Path) -> str:
+    """Leave folder/result.json; what went wrong, or nothing."""
+    draft = folder.parents[1] / UNFINISHED / folder.name
+    shutil.rmtree(draft, ignore_errors=True)
+    try:
+        run(config, out=draft)
+    except ColonnadeError as error:
+        return f"{type(error).__name__}: {error}"
+    folder.mkdir(parents=True, exist_ok=True)
+    (draft / "result.json").replace(folder / "result.json")
+    shutil.rmtree(draft)
+    return ""
+
+
+def _listen(lines: SimpleQueue[str]) -> None:
+    for line in sys.stdin:
+        lines.put(line)
+    os._exit(0)  # nobody is there any more; a run in progress would be for nothing

@@ -1,0 +1,652 @@
+"""EASTER against a hand-written loop, and what its messages show and hide."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import colonnade
+from colonnade import assemble, config, state
+from colonnade.errors import ConfigError, MaskError, MethodError
+from colonnade.methods import easter
+from colonnade.models import head, network
+from colonnade.party import Party, derive, make_optimizer, rate_factor
+from colonnade.privacy import masking
+from colonnade.privacy.masking import Masks, Moment
+from colonnade.run import Result
+from colonnade.runtime import local
+from colonnade.wire import Message, ledger
+
+ROWS, SIZE, EPOCHS, DIM = 150, 64, 2, 6
+STEPS = -(-ROWS // SIZE)
+
+
+def settings(options: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """Three parties with columns of the digits; no power of two, so that 1/C is no exact number."""
+    base: dict[str, Any] = {
+        "method": "easter",
+        "seed": 5,
+        "epochs": EPOCHS,
+        "batch_size": SIZE,
+        "model": "mlp",
+        "model_options": {"hidden": [12]},
+        "data": {"name": "digits", "train_rows": ROWS, "test_rows": 60},
+        "partition": {"kind": "columns", "parties": 3},
+        "checkpoint": {"epochs": 0},
+        "easter": {"dim": DIM} | (options or {}),
+    }
+    return base | changes
+
+
+def one_step(options: dict[str, Any], *kinds: str, **changes: Any) -> dict[str, Any]:
+    """A single batch of all rows, every message through the codec, the named Kinds kept."""
+    return settings(
+        options,
+        epochs=1,
+        batch_size=ROWS,
+        evaluate_every=0,
+        strict=True,
+        record=list(kinds),
+        **changes,
+    )
+
+
+def recorded(folder: Path, kind: str) -> dict[str, list[Tensor]]:
+    """What each party sent of a Kind, in order; of masked values without their tags."""
+    found: dict[str, list[Tensor]] = {}
+    for file in sorted((folder / "record").glob(f"{kind}-*.safetensors")):
+        for name, tensor in sorted(state.read_tensors(file).items()):
+            found.setdefault(name.split("/")[1], []).append(tensor)
+    return found
+
+
+def saved(folder: Path, name: str) -> dict[str, dict[str, Tensor]]:
+    weights: dict[str, dict[str, Tensor]] = state.load(folder / "weights" / name)["weights"]
+    return weights
+
+
+# ---- (1) the mathematics -----------------------------------------------------------------------
+
+
+@dataclass
+class Hand:
+    """The same parties without messages: networks, optimisers, inputs."""
+
+    names: list[str]
+    recipes: list[Any]
+    embed: list[nn.Module]
+    decide: list[nn.Module]
+    inputs: list[Tensor]
+    labels: Tensor
+    weight: list[float]
+    share: list[float]
+
+
+def by_hand(tree: dict[str, Any]) -> Hand:
+    checked = config.load(tree)
+    options = checked.options
+    parties = list(assemble.from_catalogue(checked).parties.values())
+    embed, decide, inputs = [], [], []
+    for party in parties:
+        torch.manual_seed(derive(5, "party", party.name))
+        recipe = party.recipe
+        body = network(recipe.model, party.shape, options.dim, **recipe.model_options)
+        if options.normalise:
+            body = nn.Sequential(body, nn.LayerNorm(options.dim))
+        body.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        embed.append(body)
+        decide.append(head(recipe.model, options.dim, 10))
+        assert party.preparation is not None
+        inputs.append(party.preparation.to_float(party.splits["train"].x))
+    labels = parties[0].splits["train"].y
+    assert labels is not None
+    names = [party.name for party in parties]
+    given = [options.weights.get(name, 1.0) for name in names]
+    weight = (
+        [w / sum(given) for w in given] if options.aggregate == "weighted" else [1.0] * len(names)
+    )
+    share = [1 / len(names)] * len(names) if options.aggregate == "mean" else weight
+    recipes = [party.recipe for party in parties]
+    return Hand(names, recipes, embed, decide, inputs, labels, weight, share)
+
+
+def aggregated(hand: Hand, embeddings: list[Tensor], kind: str) -> Tensor:
+    total = torch.stack([w * e for w, e in zip(hand.weight, embeddings, strict=True)]).sum(0)
+    return total / len(embeddings) if kind == "mean" else total
+
+
+def train_by_hand(hand: Hand, options: Any) -> list[list[Tensor]]:
+    """One process, one graph per batch; the losses of every party in the last epoch."""
+    torch.set_num_threads(1)
+    optimizers = [
+        make_optimizer(recipe, [*h.parameters(), *p.parameters()])
+        for recipe, h, p in zip(hand.recipes, hand.embed, hand.decide, strict=True)
+    ]
+    history: list[list[Tensor]] = []
+    for epoch in range(EPOCHS):
+        seed = derive(5, "order", "train", epoch)
+        order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(seed))
+        history = [[] for _ in hand.names]
+        for step, index in enumerate(order.split(SIZE)):
+            for recipe, one in zip(hand.recipes, optimizers, strict=True):
+                for group in one.param_groups:
+                    factor = rate_factor(recipe, epoch + step / STEPS, EPOCHS)
+                    group["lr"] = group["initial_lr"] * factor
+                one.zero_grad()
+            batch = [x[index].contiguous(memory_format=torch.channels_last) for x in hand.inputs]
+            own = [h(x) for h, x in zip(hand.embed, batch, strict=True)]
+            mean = aggregated(hand, own, options.aggregate).detach()
+            if options.gradient in ("joint", "none"):
+                used = [mean.clone().requires_grad_() for _ in own]
+            else:  # E_used = stop(E) + (E_k - stop(E_k)) · dE/dE_k
+                factors = hand.share if options.gradient == "own" else [1.0] * len(own)
+                used = [mean + f * (e - e.detach()) for f, e in zip(factors, own, strict=True)]
+            scores = [p(e) for p, e in zip(hand.decide, used, strict=True)]
+            losses = [easter.loss_of(r, hand.labels[index], options) for r in scores]
+            torch.stack(losses).sum().backward()
+            if options.gradient == "joint":  # Σ_k dL_k/dE, in the order of the parties
+                joint = torch.stack([e.grad for e in used if e.grad is not None]).sum(0)
+                for e, share in zip(own, hand.share, strict=True):
+                    e.backward(share * joint)
+            for number, one in enumerate(optimizers):
+                one.step()
+                history[number].append(losses[number].detach())
+    return history
+
+
+WEIGHTS = {"party1": 2.0, "party3": 0.5}  # and 1 for party2: their sum is exact in any order
+MIXED: dict[str, Any] = {  # every party with a network and an optimiser of its own
+    "partition": {"kind": "strips", "parties": 3},
+    "model_options": {},
+    "parties": {
+        "bank": {"optimizer": "sgd", "momentum": 0.0, "lr": 0.1},
+        "shop": {"optimizer": "adagrad", "model_options": {"hidden": [5, 7]}},
+        "clinic": {"optimizer": "adam", "lr": 0.003, "schedule": "constant", "model": "lenet"},
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        *(
+            ({"gradient": gradient, "aggregate": aggregate}, {})
+            for gradient in ("own", "joint", "unit", "none")
+            for aggregate in ("mean", "sum", "weighted")
+        ),
+        ({"normalise": True}, {}),
+        ({"normalise": True, "gradient": "joint", "aggregate": "weighted"}, {}),
+        ({"loss": "sigmoid"}, {}),
+        ({}, {"model": "cnn", "model_options": {}, "partition": {"kind": "tiles"}}),
+        ({"gradient": "joint"}, {"optimizer": "adam", "partition": {"kind": "tiles"}}),
+        ({}, MIXED),
+        ({"gradient": "joint", "normalise": True}, MIXED),
+    ],
+    ids=lambda value: "-".join(str(v) for v in value.values() if not isinstance(v, dict)),
+)
+def test_equals_a_hand_written_loop(
+    options: dict[str, Any], changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """Losses and weights of every party to the last bit."""
+    options = options | {"mask": "none"}
+    if options.get("aggregate") == "weighted":
+        options["weights"] = WEIGHTS
+    tree = settings(options, evaluate_every=0, **changes)
+    result = colonnade.run(tree, out=tmp_path / "run")
+    hand = by_hand(tree)
+    before = [{k: v.clone() for k, v in h.state_dict().items()} for h in hand.embed]
+    losses = train_by_hand(hand, config.load(tree).options)
+    for number, name in enumerate(hand.names):
+        weights = saved(tmp_path / "run", name)
+        for part, module in (("embedding", hand.embed[number]), ("decision", hand.decide[number])):
+            assert weights[part].keys() == module.state_dict().keys()
+            for key, value in module.state_dict().items():
+                assert torch.equal(weights[part][key], value), (name, part, key)
+        logged = result.history[-1]["parties"][name]["loss"]
+        assert logged == float(torch.stack(losses[number]).double().mean())
+        moved = any(not torch.equal(v, before[number][k]) for k, v in weights["embedding"].items())
+        assert moved == (options.get("gradient") != "none")
+
+
+@pytest.mark.parametrize("gradient", ["own", "joint"])
+def test_one_step_follows_autograd_through_the_formula_of_the_specification(
+    gradient: str, tmp_path: Path
+) -> None:
+    """E_used = stop(E) + (E_k − stop(E_k))/C, and Eq. 7 itself for the joint gradient.
+
+    Close and not equal: division by C is not multiplication by 1/C, and autograd adds the heads'
+    gradients up in an order of its own.
+    """
+    tree = one_step({"mask": "none", "gradient": gradient}, momentum=0.0, lr=1.0)
+    colonnade.run(tree, out=tmp_path / "run")
+    hand = by_hand(tree)
+    seed = derive(5, "order", "train", 0)
+    order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(seed))
+    own = [h(x[order]) for h, x in zip(hand.embed, hand.inputs, strict=True)]
+    mean = torch.stack(own).sum(0) / 3
+    used = [mean] * 3
+    if gradient == "own":
+        used = [mean.detach() + (e - e.detach()) / 3 for e in own]
+    scores = [p(e) for p, e in zip(hand.decide, used, strict=True)]
+    torch.stack([F.cross_entropy(r, hand.labels[order]) for r in scores]).sum().backward()
+    for name, h, p in zip(hand.names, hand.embed, hand.decide, strict=True):
+        weights = saved(tmp_path / "run", name)
+        for part, module in (("embedding", h), ("decision", p)):
+            for key, parameter in module.named_parameters():
+                assert parameter.grad is not None
+                step = parameter.detach() - weights[part][key]  # lr = 1
+                assert float(step.abs().max()) > 1e-4
+                torch.testing.assert_close(step, parameter.grad, rtol=1e-3, atol=3e-7)
+
+
+# ---- (2) masks change nothing but what is seen -------------------------------------------------
+
+
+def test_masked_runs_have_equal_weights_whatever_the_mask_and_the_ring(tmp_path: Path) -> None:
+    digests = []
+    for number, (mask, ring) in enumerate(itertools.product(("prg", "paper"), (64, 32))):
+        tree = settings({"mask": mask, "ring": ring, "fraction": 16})
+        digests.append(colonnade.run(tree, out=tmp_path / f"{number}").weights_sha256)
+    assert all(digest == digests[0] for digest in digests)
+    plain = colonnade.run(settings({"mask": "none"}), out=tmp_path / "plain")
+    assert plain.weights_sha256 != digests[0]  # fixed point has been at work
+
+
+@pytest.mark.parametrize(
+    ("mask", "fraction", "parties"),
+    [("prg", 6, 3), ("prg", 12, 5), ("prg", 24, 3), ("paper", 12, 3)],
+)
+def test_the_mean_of_masked_embeddings_is_right_to_half_a_unit_per_party(
+    mask: str, fraction: int, parties: int, tmp_path: Path
+) -> None:
+    found = {}
+    for name, options in (("none", {}), (mask, {"fraction": fraction})):
+        tree = one_step(
+            {"mask": name} | options,
+            "global_embedding",
+            partition={"kind": "columns", "parties": parties},
+        )
+        colonnade.run(tree, out=tmp_path / name)
+        sent = recorded(tmp_path / name, "global_embedding")["party1"]
+        assert len(sent) == parties - 1
+        assert all(torch.equal(one, sent[0]) for one in sent)
+        found[name] = sent[0].double()
+    rounding = parties * 2.0**-24 * float(found["none"].abs().max())  # of the sums in float32
+    bound = (parties - 1) * 2.0 ** -(fraction + 1) / parties
+    error = (found[mask] - found["none"]).abs().max()
+    assert float(error) <= bound + rounding
+    if fraction < 24:
+        assert float(error) > bound / 8  # the unit is the one that was asked for
+
+
+# ---- (3) the messages --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "per_batch"),
+    [({}, 4), ({"mask": "none"}, 4), ({"gradient": "joint"}, 6), ({"gradient": "unit"}, 4)],
+)
+def test_messages_per_batch_and_passive_party(
+    options: dict[str, Any], per_batch: int, tmp_path: Path
+) -> None:
+    result = colonnade.run(settings(options), out=tmp_path / "run")
+    batches, passives = EPOCHS * STEPS, 2
+    phases = result.wire["by_phase"]
+    assert phases["train"]["messages"] == per_batch * passives * batches
+    assert result.wire["rounds"] == per_batch * batches
+    assert phases["eval"]["messages"] == 3 * passives * EPOCHS  # E_k, E, R_k
+    setup = 0 if options.get("mask") == "none" else 2 + 2  # keys and signatures, up and down
+    assert phases["setup"]["messages"] == setup * passives
+    rows = list(ledger.read(tmp_path / "run" / "ledger.jsonl"))
+    assert {r["kind"] for r in rows if r["phase"] == "setup"} == (
+        {"public_keys", "signatures"} if setup else set()
+    )
+    assert not [r for r in rows if r["phase"] != "setup" and r["kind"] in ("public_keys",)]
+    sent = {r["kind"] for r in rows if r["sender"] != "party1" and r["phase"] == "train"}
+    embedding = "embedding" if options.get("mask") == "none" else "masked_embedding"
+    joint = {"head_gradient"} if per_batch == 6 else set()
+    assert sent == {embedding, "prediction"} | joint
+    assert not [r for r in rows if "party1" not in (r["sender"], r["receiver"])]
+
+
+def test_a_prediction_agrees_on_keys_anew_and_sends_no_logits(tmp_path: Path) -> None:
+    colonnade.run(settings(), out=tmp_path / "run")
+    trained = colonnade.load(tmp_path / "run")
+    trained.predict()
+    kinds = [row["kind"] for row in ledger.read(tmp_path / "run" / "ledger-predict.jsonl")]
+    assert sorted(set(kinds)) == [
+        "global_embedding",
+        "masked_embedding",
+        "public_keys",
+        "signatures",
+    ]
+    assert len(kinds) == 2 * (4 + 2)
+
+
+# ---- (4) heterogeneous parties -----------------------------------------------------------------
+
+
+def test_four_networks_and_four_optimisers_train_in_one_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: dict[str, Party] = {}
+    original = local.run
+
+    def spy(parties: dict[str, Party], *arguments: Any, **named: Any) -> Any:
+        kept.update({n: p for n, p in parties.items() if n not in kept})
+        return original(parties, *arguments, **named)
+
+    monkeypatch.setattr(local, "run", spy)
+    parties = {
+        "bank": {"model": "cnn", "optimizer": "sgd", "momentum": 0.0, "lr": 0.2},
+        "shop": {"model": "mlp", "optimizer": "sgd", "momentum": 0.9, "lr": 0.05},
+        "clinic": {"model": "lenet", "optimizer": "adagrad", "schedule": "constant", "lr": 0.01},
+        "tower": {
+            "model": "resnet8",
+            "model_options": {"width": 0.25},
+            "optimizer": "adam",
+            "lr": 0.01,
+        },
+    }
+    tree = {
+        "method": "easter",
+        "seed": 2,
+        "epochs": 6,
+        "batch_size": 32,
+        "data": {"name": "mnist-sample", "train_rows": 480, "test_rows": 200},
+        "partition": {"kind": "tiles"},
+        "easter": {"dim": 32},
+        "parties": parties,
+    }
+    result = colonnade.run(tree, out=tmp_path / "run")
+    accuracies = result.metrics["test"]["per_party"]
+    assert list(accuracies) == list(parties)
+    assert min(accuracies.values()) > 0.5
+    for row in result.history:  # every one's loss and accuracy, in every epoch
+        assert all({"loss", "test_accuracy"} <= row["parties"][name].keys() for name in parties)
+    first, last = result.history[0]["parties"], result.history[-1]["parties"]
+    assert all(last[name]["loss"] < 0.8 * first[name]["loss"] for name in parties)
+
+    shapes = {
+        name: str(
+            {k: tuple(v.shape) for k, v in saved(tmp_path / "run", name)["embedding"].items()}
+        )
+        for name in parties
+    }
+    assert len(set(shapes.values())) == 4
+    assert all("decision" in saved(tmp_path / "run", name) for name in parties)
+    assert {file.stem for file in (tmp_path / "run" / "weights").iterdir()} == set(parties)
+    rates = {name: kept[name]._optimizers[0].param_groups[0] for name in parties}
+    assert [rates[name]["initial_lr"] for name in parties] == [0.2, 0.05, 0.01, 0.01]
+    assert rates["clinic"]["lr"] == 0.01
+    assert rates["bank"]["lr"] < 0.02  # the end of a cosine
+
+    evaluated = kept["bank"].predictions["test"]["per_party"]
+    predictions = colonnade.load(tmp_path / "run").predict()
+    assert predictions.keys() == parties.keys() == evaluated.keys()
+    for name, prediction in predictions.items():
+        assert torch.equal(prediction.codes, evaluated[name])
+    assert len({tuple(p.codes.tolist()) for p in predictions.values()}) > 1
+
+
+# ---- (5), (8) what is refused ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mask", ["prg", "paper"])
+def test_two_parties_cannot_mask_and_are_told_what_to_do(mask: str, tmp_path: Path) -> None:
+    tree = settings({"mask": mask}, partition={"kind": "columns", "parties": 2})
+    with pytest.raises(MethodError, match=r"cannot hide the embeddings of 'party2'.*one_passive"):
+        colonnade.run(tree, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("options", [{"one_passive": True}, {"mask": "none"}])
+def test_two_parties_may_do_without(options: dict[str, Any], tmp_path: Path) -> None:
+    tree = one_step(
+        options, "masked_embedding", "embedding", partition={"kind": "columns", "parties": 2}
+    )
+    result = colonnade.run(tree, out=tmp_path / "run")
+    assert result.content["roles"] == {"party1": "active", "party2": "passive"}
+    if "one_passive" in options:  # what it says: nothing is hidden
+        plain = one_step({"mask": "none"}, "embedding", partition=tree["partition"])
+        colonnade.run(plain, out=tmp_path / "plain")
+        (embedding,) = recorded(tmp_path / "plain", "embedding")["party2"]
+        (masked,) = recorded(tmp_path / "run", "masked_embedding")["party2"]
+        assert torch.equal(masked, (embedding.double() * 2**24).round().long())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"fraction": 0}, r"easter\.fraction = 0: from 1 to 56, of 64"),
+        ({"fraction": 57}, r"easter\.fraction = 57: from 1 to 56, of 64"),
+        ({"fraction": 25, "ring": 32}, r"easter\.fraction = 25: from 1 to 24, of 32"),
+        ({"ring": 48}, r"easter\.ring = 48: must be one of 64, 32"),
+        ({"mask": "xor"}, r"easter\.mask = 'xor': must be one of 'prg', 'paper', 'none'"),
+        ({"dim": 0}, r"easter\.dim = 0: at least 1"),
+        ({"weights": {"party1": 2.0}}, r"weights and aggregate = \"weighted\" belong together"),
+        ({"aggregate": "weighted"}, r"weights and aggregate = \"weighted\" belong together"),
+        ({"aggregate": "weighted", "weights": {"party1": 0.0}}, r"give numbers above 0"),
+        ({"aggregate": "weighted", "weights": {"party1": -1.0}}, r"give numbers above 0"),
+        ({"gradients": "own"}, r"no key 'gradients' in \[easter\]: did you mean 'gradient'"),
+    ],
+)
+def test_bad_options_are_named(options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=message):
+        colonnade.run(settings(options), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_weight_for_nobody_is_refused(tmp_path: Path) -> None:
+    tree = settings({"aggregate": "weighted", "weights": {"party1": 2.0, "partie2": 1.0}})
+    with pytest.raises(MethodError, match=r"weights names partie2; the parties are party1, party2"):
+        colonnade.run(tree, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+# ---- (6), (7) what is shown and what is hidden -------------------------------------------------
+
+
+@pytest.mark.parametrize("loss", ["softmax", "sigmoid"])
+def test_the_gradient_shows_every_label_and_the_log_says_so(loss: str, tmp_path: Path) -> None:
+    tree = one_step({"loss": loss}, "gradient")
+    result = colonnade.run(tree, out=tmp_path / "run")
+    assert result.history[0]["parties"]["party1"]["label_leak"] == 1.0
+    assert "label_leak" not in result.history[0]["parties"]["party2"]
+    seed = derive(5, "order", "train", 0)
+    order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(seed))
+    labels = by_hand(tree).labels[order]
+    for gradient in recorded(tmp_path / "run", "gradient")["party1"]:
+        assert torch.equal(gradient.argmin(1), labels)
+
+
+@pytest.mark.parametrize("ring", [64, 32])
+def test_no_embedding_crosses_in_clear(ring: int, tmp_path: Path) -> None:
+    """The masked messages beside the embeddings of the same run without masks."""
+
+    def messages(mask: str, kind: str) -> dict[str, Tensor]:
+        tree = one_step({"mask": mask, "dim": 64, "ring": ring, "fraction": 20}, kind)
+        result = colonnade.run(tree, out=tmp_path / mask)
+        kinds = set(result.wire["by_kind"])
+        assert ("embedding" in kinds) == (mask == "none")
+        return {name: sent[0] for name, sent in recorded(tmp_path / mask, kind).items()}
+
+    def differences(values: Tensor) -> np.ndarray[Any, Any]:
+        whole = values.numpy()
+        return (whole[1:] - whole[:-1]).astype(np.float64).ravel()  # integers wrap as they should
+
+    plain = messages("none", "embedding")
+    assert plain.keys() == {"party2", "party3"}
+    for mask in ("prg", "paper"):
+        for name, values in messages(mask, "masked_embedding").items():
+            assert values.shape == plain[name].shape == (ROWS, 64)
+            r = np.corrcoef(values.double().flatten(), plain[name].double().flatten())[0, 1]
+            d = np.corrcoef(differences(values), differences(plain[name]))[0, 1]
+            if mask == "prg":  # 9600 numbers: one standard deviation is 0.01
+                assert abs(r) < 0.07
+                assert abs(d) < 0.07
+            else:
+                assert d > 0.9999999
+
+
+def test_both_passive_parties_of_three_can_work_out_the_active_ones_embedding(
+    tmp_path: Path,
+) -> None:
+    """What masks do not promise, written down: C·E − E_1 − E_2 = E_0."""
+    tree = one_step({"mask": "none"}, "embedding", "global_embedding")
+    colonnade.run(tree, out=tmp_path / "run")
+    (mean, _) = recorded(tmp_path / "run", "global_embedding")["party1"]
+    others = [sent[0] for sent in recorded(tmp_path / "run", "embedding").values()]
+    hand = by_hand(tree)
+    seed = derive(5, "order", "train", 0)
+    order = torch.randperm(ROWS, generator=torch.Generator().manual_seed(seed))
+    own = hand.embed[0](hand.inputs[0][order]).detach()
+    torch.testing.assert_close(3 * mean - others[0] - others[1], own, rtol=1e-4, atol=1e-5)
+
+
+def test_an_active_party_that_cheats_can_silence_one_party_and_read_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What masks do not promise, written down: they hold against a curious party, no more.
+
+    It chooses the E and the dL_k/dR_k that party2 gets: the first step makes all weights of p_2
+    alike, the next ones push every unit of h_2 below zero. Then the sum is party3's embedding.
+    """
+    original_send, original_post = easter.passive_send, local.Mailboxes.post
+    original_total = Masks.total
+    true: dict[tuple[str, Moment], Tensor] = {}
+    sums: dict[Moment, Tensor] = {}
+
+    def send(me: Party, active: Any, part: Any, embedding: Tensor, moment: Moment) -> None:
+        true[me.name, moment] = embedding.clone()
+        original_send(me, active, part, embedding, moment)
+
+    def total(masks: Masks, messages: Any, moment: Moment, shape: Any) -> Tensor:
+        sums[moment] = original_total(masks, messages, moment, shape)
+        return sums[moment]
+
+    def post(mail: local.Mailboxes, message: Message) -> None:
+        if (message.sender, message.receiver, message.phase) == ("party1", "party2", "train"):
+            at, value = message.epoch * STEPS + message.step, message.value
+            assert isinstance(value, Tensor)
+            if message.kind is easter.GLOBAL and at == 0:
+                message.value = torch.full_like(value, 100.0)
+            elif message.kind is easter.GRADIENT:
+                size = -0.01 if at == 0 else 0.01 * 4**at if at < 5 else 0.0
+                message.value = torch.full_like(value, size)
+        original_post(mail, message)
+
+    monkeypatch.setattr(easter, "passive_send", send)
+    monkeypatch.setattr(Masks, "total", total)
+    monkeypatch.setattr(local.Mailboxes, "post", post)
+    tree = settings({"dim": 32}, model_options={"hidden": [32]}, schedule="constant", epochs=3)
+    colonnade.run(tree, out=tmp_path / "run")
+    first, last = Moment("train", 0, 0), Moment("train", 2, STEPS - 1)
+    assert float((sums[first] - true["party3", first]).abs().max()) > 0.1
+    assert float(true["party3", last].abs().max()) > 0.1
+    torch.testing.assert_close(sums[last], true["party3", last], rtol=0, atol=1e-6)
+
+
+# ---- nonce discipline of whole runs ------------------------------------------------------------
+
+
+def test_stopped_and_resumed_runs_never_use_a_mask_for_two_plaintexts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in the middle of an epoch, twice, so that steps and evaluations are done again."""
+    plaintexts: dict[tuple[str, bytes, bytes], bytes] = {}
+    moments: list[tuple[str, Moment]] = []
+    current: list[tuple[str, bytes]] = []
+    mask, expand, rates = Masks.mask, masking._expand, Party._set_rates
+
+    def masked(masks: Masks, values: Tensor, moment: Moment) -> dict[str, Tensor | bytes]:
+        moments.append((masks._name, moment))
+        current.append((masks._name, values.numpy().tobytes()))
+        try:
+            return mask(masks, values, moment)
+        finally:
+            current.pop()
+
+    def expanded(secret: bytes, info: bytes) -> bytes:
+        if current:  # not where the active party checks a tag
+            name, values = current[-1]
+            assert (name, secret, info) not in plaintexts
+            plaintexts[name, secret, info] = values
+        return expand(secret, info)
+
+    monkeypatch.setattr(Masks, "mask", masked)
+    monkeypatch.setattr(masking, "_expand", expanded)
+    tree = settings(epochs=3, checkpoint={"epochs": 1})
+
+    def go_on(stop: int, **place: Path) -> Result:
+        count = 0
+
+        def counted(party: Party, done: float) -> None:
+            nonlocal count
+            count += 1
+            if count > stop:
+                raise KeyboardInterrupt
+            rates(party, done)
+
+        monkeypatch.setattr(Party, "_set_rates", counted)
+        return colonnade.run(tree, **place)
+
+    with pytest.raises(KeyboardInterrupt):
+        go_on(3 * STEPS + 5, out=tmp_path / "run")
+    with pytest.raises(KeyboardInterrupt):
+        go_on(3 * STEPS + 7, resume=tmp_path / "run")
+    result = go_on(1000, resume=tmp_path / "run")
+    assert result.content["status"] == "finished"
+    assert len(moments) > len(set(moments)) == 2 * 3 * (STEPS + 1)  # some were masked again
+    assert len(plaintexts) == 2 * len(moments)  # one partner and one tag for each
+
+
+# ---- (9) values that no mask can hide ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "lr"), [({}, 1e12), ({"ring": 32, "fraction": 24}, 50.0), ({"mask": "paper"}, 1e12)]
+)
+def test_a_diverging_run_stops_and_says_who_and_what_to_do(
+    options: dict[str, Any], lr: float, tmp_path: Path
+) -> None:
+    tree = settings(options, lr=lr, epochs=30)
+    with pytest.raises(
+        MaskError, match=r"cannot be masked: with 2 parties.*Lower the learning"
+    ) as e:
+        colonnade.run(tree, out=tmp_path / "run")
+    assert any(
+        note.startswith(("party2 (passive)", "party3 (passive)")) for note in e.value.__notes__
+    )
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert result["status"] == "failed"
+    assert "Lower the learning rate" in result["error"]
+
+
+@pytest.mark.parametrize("change", [lambda e: e.fill_(float("nan")), lambda e: e.mul_(1e30)])
+def test_not_a_byte_of_an_embedding_leaves_that_cannot_be_masked(
+    change: Callable[[Tensor], Tensor], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = easter.passive_send
+
+    def spoilt(me: Party, active: Any, part: Any, embedding: Tensor, moment: Moment) -> None:
+        if me.name == "party3":
+            change(embedding)
+        original(me, active, part, embedding, moment)
+
+    monkeypatch.setattr(easter, "passive_send", spoilt)
+    with pytest.raises(MaskError, match=r"cannot be masked"):
+        colonnade.run(settings(), out=tmp_path / "run")
+    rows = list(ledger.read(tmp_path / "run" / "ledger.jsonl"))
+    assert not [r for r in rows if r["sender"] == "party3" and r["phase"] != "setup"]
+    assert "global_embedding" not in {r["kind"] for r in rows}

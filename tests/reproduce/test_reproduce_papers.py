@@ -1,0 +1,165 @@
+"""The tables that come with Colonnade: complete, true to the paper's numbers, and runnable."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+
+import pytest
+
+from colonnade import config, methods
+from colonnade.errors import RunError
+from colonnade.reproduce import catalogue, plan
+from colonnade.reproduce.plan import Planned, Size
+from colonnade.reproduce.table import Table
+
+NAMES = catalogue.names()
+WITH_NUMBERS = {"easter-table2": 90, "easter-table3": 45, "easter-table4": 36}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed does not change between two configurations."""
+    monkeypatch.setattr(methods, "entry_points", functools.cache(methods.entry_points))
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def table(request: pytest.FixtureRequest) -> Table:
+    return catalogue.find(request.param)
+
+
+def planned(name: str, size: Size = "full", seeds: int = 1) -> list[Planned]:
+    return plan.plan(catalogue.find(name), size, seeds, {}, "cpu")
+
+
+def digest(run: Planned) -> str:
+    return config.load(run.config).sha256()
+
+
+def test_the_tables_there_are() -> None:
+    figures = {"easter-fig4", "easter-fig5"}
+    assert {*WITH_NUMBERS, *figures} <= set(NAMES)
+    assert {name for name in NAMES if catalogue.find(name).kind == "figure"} >= figures
+
+
+def test_an_unknown_table_is_an_error_with_the_nearest_name() -> None:
+    with pytest.raises(RunError, match="Did you mean 'easter-table2'"):
+        catalogue.find("easter-tabel2")
+
+
+@pytest.mark.parametrize(("name", "count"), WITH_NUMBERS.items())
+def test_every_number_of_the_paper_has_exactly_one_cell(name: str, count: int) -> None:
+    table = catalogue.find(name)
+    assert len(table.numbers) == count
+    rows = {(r.block, row.name): row for r in table.runs for row in table.rows(r)}
+    for split in table.splits:
+        addressed: Counter[tuple[str, str, str]] = Counter()
+        for run in planned(name):
+            for fill in run.fills:
+                row = rows[run.place.block, fill.row]
+                if run.place.split == split and row.paper and not row.variant:
+                    addressed[run.place.data, row.paper, fill.column] += 1
+        assert addressed == Counter(dict.fromkeys(table.numbers, 1))
+
+
+def test_every_variant_stands_beside_a_number(table: Table) -> None:
+    for runs in table.runs:
+        assert not runs.variant or all(row.paper for row in table.rows(runs))
+
+
+def test_the_paper_repeats_three_rows_in_table_3() -> None:
+    """Tables 2 and 3 share these numbers in the paper, so a slip of the pen would show."""
+    second, third = catalogue.find("easter-table2").numbers, catalogue.find("easter-table3").numbers
+    for ours, theirs in {"Local": "Local", "Homo_aggVFL": "Agg_VFL", "EASTER": "EASTER"}.items():
+        for (data, row, column), (value, deviation) in third.items():
+            if row == ours:
+                assert deviation is None and value == second[data, theirs, column][0]
+
+
+def test_numbers_as_printed() -> None:
+    numbers = catalogue.find("easter-table2").numbers
+    assert numbers["MNIST", "C_VFL", "MLP"] == (95.33, 4.6)
+    assert numbers["CIFAR10", "Agg_VFL", "ResNet18"] == (74.93, 1.25)
+    assert catalogue.find("easter-table4").numbers["CIFAR10", "Adam", "LeNet"] == (67.95, None)
+
+
+@pytest.mark.parametrize("size", ["fast", "full"])
+@pytest.mark.parametrize("name", NAMES)
+def test_every_configuration_is_accepted(name: str, size: Size) -> None:
+    runs = planned(name, size)
+    assert len({run.key for run in runs}) == len(runs)
+    digests = set()
+    for run in [run for run in runs if run.config["method"] in methods.names()]:
+        settings = config.load(run.config)
+        assert settings.run.name == run.key
+        assert settings.sha256() not in digests  # no run is made twice
+        digests.add(settings.sha256())
+
+
+def test_the_recipe_of_table_2() -> None:
+    epochs = {"MNIST": 10, "FMNIST": 10, "CIFAR10": 15}
+    for run in planned("easter-table2"):
+        assert run.config["epochs"] == epochs[run.place.data]
+        assert run.config["batch_size"] == 128 and run.config["schedule"] == "cosine"
+        assert run.config["lr"] == 0.05 and run.config["momentum"] == 0.9
+        kind = {"quadrants": "tiles", "strips": "strips"}[run.place.split]
+        assert run.config["partition"]["kind"] == kind
+        assert "train_rows" not in run.config["data"]
+
+
+def test_the_networks_move_on_with_the_seed() -> None:
+    firsts = {
+        run.seed: [recipe["model"] for recipe in run.config["parties"].values()]
+        for run in plan.plan(
+            catalogue.find("easter-table2"), "fast", 4, {"rows": ("EASTER",)}, "cpu"
+        )
+        if run.place.data == "MNIST"
+    }
+    assert firsts[0] == ["cnn", "lenet", "mlp", "lenet"]
+    assert firsts[1] == ["lenet", "mlp", "lenet", "cnn"]
+    assert [firsts[seed][0] for seed in range(4)] == ["cnn", "lenet", "mlp", "lenet"]
+
+
+def test_a_column_of_easter_is_the_mean_of_the_parties_with_its_network() -> None:
+    (run,) = plan.plan(
+        catalogue.find("easter-table2"),
+        "fast",
+        1,
+        {"rows": ("EASTER",), "data": ("MNIST",)},
+        "cpu",
+    )
+    holders = {fill.column: fill.parties for fill in run.fills}
+    assert holders == {"CNN": ("party1",), "LeNet": ("party2", "party4"), "MLP": ("party3",)}
+
+
+def test_a_row_of_table_4_is_the_party_with_its_optimiser() -> None:
+    runs = {
+        (r.place.block, r.place.data, r.fills[0].column): r for r in planned("easter-table4")[:18]
+    }
+    tuned = runs["learning rates by optimiser", "MNIST", "LeNet"]
+    assert {fill.row: fill.parties for fill in tuned.fills} == {
+        "SGD": ("party1",),
+        "SGD+momentum": ("party2",),
+        "Adagrad": ("party3",),
+        "Adam": ("party4",),
+    }
+    recipes = list(tuned.config["parties"].values())
+    assert [recipe["lr"] for recipe in recipes] == [0.05, 0.05, 0.01, 0.001]
+    assert [recipe.get("momentum") for recipe in recipes[:2]] == [0.0, 0.9]
+    settings = config.load({**tuned.config, "method": "splitnn"})
+    assert {recipe.model for recipe in settings.parties.values()} == {"lenet"}
+    printed = runs["0.05 for all, as printed", "MNIST", "LeNet"].config["parties"]
+    assert [recipe["lr"] for recipe in printed.values()] == [0.05] * 4
+
+
+def test_tables_share_runs() -> None:
+    """What `--reuse` is for: Local, prediction aggregation and EASTER stand in both tables."""
+    if not {"easter", "aggvfl"} <= set(methods.names()):
+        pytest.skip("the methods are not there yet")
+    rows = {"Local": "Local", "Homo_aggVFL": "Agg_VFL", "EASTER": "EASTER"}
+    for size in ("fast", "full"):
+        second = [r for r in planned("easter-table2", size) if r.fills[0].row in rows.values()]
+        third = [r for r in planned("easter-table3", size) if r.fills[0].row in rows]
+        assert {digest(run) for run in third} <= {digest(run) for run in second}
+        fourth = {digest(run) for run in planned("easter-table4", size)}
+        assert {digest(run) for run in planned("easter-fig4", size)} <= fourth
