@@ -373,8 +373,8 @@ def _metrics(federation: Federation) -> dict[str, Any]:
             entry = metrics.setdefault(split, {"accuracy": None, "per_party": {}})
             for measure, by_party in measures.items():
                 for name, predicted in by_party.items():
-                    share = float((predicted == labels).double().mean())
-                    entry.setdefault(measure, {})[name] = share
+                    right = int((predicted == labels).sum())  # the same fraction on any device
+                    entry.setdefault(measure, {})[name] = right / len(labels)
                     counts = measure == "per_party"
                     if counts and ("confusion" not in entry or name == federation.holder):
                         entry["confusion"] = _confusion(labels, predicted, len(party.classes))

@@ -36,24 +36,33 @@ def settings(**changes: Any) -> dict[str, Any]:
     return base | changes
 
 
-def test_the_same_bits_twice_strict_and_resumed(tmp_path: Path) -> None:
-    whole = colonnade.run(settings(), out=tmp_path / "whole")
-    again = colonnade.run(settings(), out=tmp_path / "again")
-    strict = colonnade.run(settings(strict=True), out=tmp_path / "strict")
+@pytest.mark.parametrize("method", ["splitnn", "easter", "aggvfl", "cvfl"])
+def test_the_same_bits_twice_strict_and_resumed(method: str, tmp_path: Path) -> None:
+    plain = settings(method=method)
+    whole = colonnade.run(plain, out=tmp_path / "whole")
+    again = colonnade.run(plain, out=tmp_path / "again")
+    strict = colonnade.run(plain | {"strict": True}, out=tmp_path / "strict")
     with pytest.raises(PeerLost):
-        colonnade.run(settings(), out=tmp_path / "resumed", lose={"c": 17})
-    resumed = colonnade.run(settings(), resume=tmp_path / "resumed")
+        colonnade.run(plain, out=tmp_path / "resumed", lose={"c": 17})
+    resumed = colonnade.run(plain, resume=tmp_path / "resumed")
     for other in (again, strict, resumed):
         assert other.weights_sha256 == whole.weights_sha256
     assert whole.accuracy is not None
-    assert whole.accuracy > 0.8
-    predicted = colonnade.load(whole.path).predict()["a"].codes
+    assert whole.accuracy > 0.6
     truth = colonnade.load(whole.path).labels()
-    assert float((predicted == truth).double().mean()) == whole.accuracy
+    predictions = colonnade.load(whole.path).predict()
+    for name, accuracy in whole.metrics["test"]["per_party"].items():
+        assert int((predictions[name].codes == truth).sum()) / len(truth) == accuracy
 
 
-def test_a_step_never_waits_for_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """torch raises at any synchronisation after the first steps of the second epoch."""
+@pytest.mark.parametrize("method", ["splitnn", "easter", "aggvfl"])
+def test_a_step_never_waits_for_the_gpu(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch raises at any synchronisation after the first steps of the second epoch.
+
+    Masks are made on the CPU and compressed tensors are checked for NaN: those do wait.
+    """
     from colonnade.party import Party
 
     step, end = Party._set_rates, Party._end_epoch
@@ -70,6 +79,7 @@ def test_a_step_never_waits_for_the_gpu(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setattr(Party, "_set_rates", watched)
     monkeypatch.setattr(Party, "_end_epoch", released)
     try:
-        colonnade.run(settings(evaluate_every=0, checkpoint={"epochs": 0}), out=tmp_path / "run")
+        unmasked = {"easter": {"mask": "none"}, "checkpoint": {"epochs": 0}}
+        colonnade.run(settings(method=method, evaluate_every=0, **unmasked), out=tmp_path / "run")
     finally:
         torch.cuda.set_sync_debug_mode("default")
