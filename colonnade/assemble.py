@@ -280,7 +280,8 @@ def _check_networks(parties: Mapping[str, Party], need: Sequence[str]) -> None:
             if name in need:
                 problems.append(
                     f"party '{name}' brings no features, but is to be '{party.role}', which needs "
-                    "some: give it columns, or choose a method without that role"
+                    "some: give it columns, or choose a method whose label holder may bring labels "
+                    "only, such as splitnn"
                 )
             continue
         try:

@@ -26,7 +26,7 @@ CONFIG: dict[str, Any] = {
 METHODS = {
     "local": "Local: north-west alone, with its own quarter",
     "centralised": "Centralised: one party that sees whole images",
-    "easter": "EASTER: four parties, four networks, only masked embeddings leave a party",
+    "easter": "EASTER: four parties, four networks, embeddings leave a party only masked",
 }
 
 
@@ -35,7 +35,10 @@ def demo(out: Path, observer: Callable[[str], Observer]) -> list[Result]:
     results = []
     for method, label in METHODS.items():
         folder = out if method == "easter" else out.with_name(f"{out.name}-{method}")
-        results.append(
-            run(CONFIG | {"method": method}, out=folder, overwrite=True, observer=observer(label))
-        )
+        settings = CONFIG | {"method": method}
+        try:
+            results.append(run(settings, out=folder, overwrite=True, observer=observer(label)))
+        except KeyboardInterrupt as stop:
+            stop.__notes__ = ["start again with: colonnade demo"]  # a part of it helps nobody
+            raise
     return results[::-1]

@@ -42,8 +42,15 @@ class Prediction:
 
     @property
     def labels(self) -> list[str]:
-        """The most probable class of every row, by name."""
+        """The most probable class of every row, by name: text, also where numbers were given."""
         return [self.classes[code] for code in self.codes.tolist()]
+
+    def accuracy(self, y: object) -> float:
+        """The share of rows whose label is right; `y` as it was given for training."""
+        truth = data.label_codes(y, self.classes)
+        if len(truth) != len(self):
+            raise DataError(f"{len(truth)} labels for {len(self)} predicted rows: give one each")
+        return int((self.codes == truth).sum()) / len(self)
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -49,8 +49,20 @@ def test_it_runs_and_is_listed(
     assert result["metrics"]["test"]["accuracy"] > guess
 
 
-def test_there_are_five() -> None:
-    assert [path.stem[:2] for path in FILES] == ["01", "02", "03", "04", "05"]
+def test_there_are_six() -> None:
+    assert [path.stem[:2] for path in FILES] == ["01", "02", "03", "04", "05", "06"]
+
+
+def test_easter_leaves_a_model_at_every_party_and_its_file_serves_other_methods(
+    tmp_path: Path,
+) -> None:
+    result = trained("06-easter", tmp_path)
+    parties = ["clinic", "laboratory", "insurer", "pharmacy"]
+    assert list(result.metrics["test"]["per_party"]) == parties
+    assert "masked_embedding" in result.wire["by_kind"]
+    for method in ("aggvfl", "cvfl"):
+        other = trained("06-easter", tmp_path / method, f"method={method}", "epochs=1")
+        assert other.content["status"] == "finished"
 
 
 def test_the_tabular_label_holder_has_no_features(tmp_path: Path) -> None:

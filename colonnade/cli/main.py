@@ -348,7 +348,12 @@ def _compare(arguments: argparse.Namespace) -> None:
     results = _results(arguments.runs)
     if arguments.json:
         _say(report.as_json(results))
-    _console(arguments).print(report.comparison(results))
+    console = _console(arguments)
+    console.print(report.comparison(results))
+    data = {tuple(r["data"][key] for key in ("name", "train_rows", "test_rows")) for r in results}
+    if len(data) > 1:
+        kinds = "; ".join(f"{name}, {train} + {test} rows" for name, train, test in sorted(data))
+        console.print(Text(f"warning: the runs are of different data ({kinds})"), soft_wrap=True)
 
 
 def _report(arguments: argparse.Namespace) -> None:

@@ -81,5 +81,6 @@ class Progress(Observer):
 def _metric(name: str, value: float | tuple[float, float]) -> str:
     title = name.replace("_", " ")
     if isinstance(value, tuple):
-        return f"{title} {100 * value[0]:.2f}–{units.percent(value[1])}"
+        low, high = (f"{100 * share:.2f}" for share in value)
+        return f"{title} {high} %" if low == high else f"{title} {low}–{high} %"
     return f"{title} {units.percent(value) if name.endswith('accuracy') else f'{value:.4f}'}"

@@ -31,6 +31,7 @@ from torch.nn import functional as F
 
 from colonnade.errors import ConfigError
 from colonnade.method import Method, Role, active_and_passives
+from colonnade.metrics.leakage import label_leak
 from colonnade.models import head, network
 from colonnade.party import Party
 from colonnade.wire import Kind, Peer
@@ -101,6 +102,8 @@ async def active(me: Party, passives: list[Peer], cfg: AggVFL) -> None:
                 again = F.cross_entropy(aggregated([*own, *stale], cfg), batch.labels)
                 update(again, optimizers)
             me.log(loss=loss)
+            if me.position[2] == 0:  # once per epoch: it is the same in every batch
+                me.log(label_leak=label_leak([leaf.grad for leaf in leaves], batch.labels))
         for split in me.evaluations:
             scores_of = await gathered(me, passives, cfg, split)
             me.score(split, aggregated(scores_of.values(), cfg))

@@ -31,8 +31,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from colonnade.errors import MethodError
+from colonnade.errors import ConfigError, MethodError
 from colonnade.method import Method, Role, active_and_passives
+from colonnade.metrics.leakage import label_leak
 from colonnade.models import head, network
 from colonnade.party import Party
 from colonnade.privacy import keys
@@ -40,7 +41,15 @@ from colonnade.privacy.masking import MASKED, Masks, Moment, Ring
 from colonnade.wire import Kind, Peer
 
 EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="the sender's features, through h_k")
-GLOBAL = Kind("global_embedding", ("batch", "dim"), reveals="the mean of all embeddings")
+WEAKLY_MASKED = Kind(
+    "weakly_masked_embedding",
+    None,  # {"values": int32 or int64 (batch, dim), "tag": bytes}
+    reveals="all differences between the sender's embeddings, or all of them where it is alone",
+    dtype="any",
+    randomised=True,
+    host=True,
+)
+GLOBAL = Kind("global_embedding", ("batch", "dim"), reveals="what all embeddings are together")
 PREDICTION = Kind("prediction", ("batch", "classes"), reveals="what the sender's p_k makes of E")
 GRADIENT = Kind(
     "gradient", ("batch", "classes"), reveals="every label: where dL_k/dR_k is negative"
@@ -61,18 +70,20 @@ class Easter:
     loss: Literal["softmax", "sigmoid"] = "softmax"  # "sigmoid": the two-class loss of Eq. 8
     dim: int = 128  # d, the width of every embedding
     ring: Literal[64, 32] = 64  # bits of a masked number
-    fraction: int = 24  # f, how many of them lie behind the point
+    fraction: int | None = None  # f, how many of them lie behind the point; None: 24, or 16 of 32
     one_passive: bool = False  # allow a federation of two, in which no mask can hide anything
 
     def __post_init__(self) -> None:
         if self.dim < 1:
             raise ValueError(f"dim = {self.dim}: at least 1")
-        if not 1 <= self.fraction <= self.ring - 8:
+        if self.fraction is not None and not 1 <= self.fraction <= self.ring - 8:
             raise ValueError(
                 f"fraction = {self.fraction}: from 1 to {self.ring - 8}, of {self.ring}"
             )
-        if bool(self.weights) != (self.aggregate == "weighted"):
-            raise ValueError('weights and aggregate = "weighted" belong together')
+        if self.aggregate == "weighted" and not self.weights:
+            raise ValueError('aggregate = "weighted" needs weights, such as { shop = 2.0 }')
+        if self.weights and self.aggregate != "weighted":
+            raise ValueError('weights have no effect without aggregate = "weighted"')
         if any(not 0 < weight < float("inf") for weight in self.weights.values()):
             raise ValueError(f"weights = {dict(self.weights)}: give numbers above 0")
 
@@ -132,7 +143,7 @@ async def active(me: Party, passives: list[Peer], cfg: Easter) -> None:
             for name, loss in zip([me.name, *(p.name for p in passives)], losses, strict=True):
                 me.log(of=name, loss=loss)
             if moment.step == 0:  # once per epoch: it is the same in every batch
-                me.log(label_leak=label_leak(predictions[1:], batch.labels))
+                me.log(label_leak=label_leak([r.grad for r in predictions[1:]], batch.labels))
         for split in me.evaluations:
             for name, logits in (await active_rows(me, passives, part, cfg, split)).items():
                 me.score(split, logits, of=name)
@@ -193,6 +204,7 @@ class Part:
     """One party's part in the mean."""
 
     masks: Masks | None  # None: embeddings are sent as they are
+    kind: Kind  # what they are sent as
     weight: float  # what E_k is multiplied by before it is sent
     share: float  # dE/dE_k, as h_k is trained with it
 
@@ -201,22 +213,33 @@ async def passive_part(me: Party, active: Peer, passives: Sequence[Peer], cfg: E
     masks = None
     if cfg.mask != "none":
         secrets = await keys.passive_keys(me, active, passives, masking_of(cfg))
-        ring = Ring(cfg.ring, cfg.fraction, terms=len(passives) + 1)
+        ring = ring_of(cfg, len(passives) + 1)
         masks = Masks(me.name, active.name, secrets, ring, constant=cfg.mask == "paper")
-    return Part(masks, *weights_of(me, [active, *passives], cfg))
+    return Part(masks, kind_of(cfg, len(passives) + 1), *weights_of(me, [active, *passives], cfg))
 
 
 async def active_part(me: Party, passives: Sequence[Peer], cfg: Easter) -> Part:
     masks = None
     if cfg.mask != "none":
         secrets = await keys.active_keys(me, passives, masking_of(cfg))
-        masks = Masks(me.name, me.name, secrets, Ring(cfg.ring, cfg.fraction, len(passives)))
-    return Part(masks, *weights_of(me, passives, cfg))
+        masks = Masks(me.name, me.name, secrets, ring_of(cfg, len(passives)))
+    return Part(masks, kind_of(cfg, len(passives)), *weights_of(me, passives, cfg))
 
 
 def masking_of(cfg: Easter) -> str:
     """What all parties sign: that they mask alike."""
-    return f"easter mask={cfg.mask} ring={cfg.ring} fraction={cfg.fraction}"
+    return f"easter mask={cfg.mask} ring={cfg.ring} fraction={ring_of(cfg, 1).fraction}"
+
+
+def ring_of(cfg: Easter, passives: int) -> Ring:
+    return Ring(cfg.ring, cfg.fraction or (24 if cfg.ring == 64 else 16), passives)
+
+
+def kind_of(cfg: Easter, passives: int) -> Kind:
+    """The ledger does not call protected what is not."""
+    if cfg.mask == "none":
+        return EMBEDDING
+    return MASKED if cfg.mask == "prg" and passives > 1 else WEAKLY_MASKED
 
 
 def weights_of(me: Party, others: Sequence[Peer], cfg: Easter) -> tuple[float, float]:
@@ -233,11 +256,11 @@ def passive_send(me: Party, active: Peer, part: Part, embedding: Tensor, moment:
     """E_k with its weight, masked."""
     weighted = embedding if part.weight == 1.0 else part.weight * embedding
     if part.masks is None:
-        active.send(EMBEDDING, weighted)
+        active.send(part.kind, weighted)
         return
     with me.timing("masking"):
         message = part.masks.mask(weighted, moment)
-    active.send(MASKED, message)
+    active.send(part.kind, message)
 
 
 async def active_mean(
@@ -246,9 +269,9 @@ async def active_mean(
     """E from the active party's own embedding and the sum over all passive ones, (batch, dim)."""
     weighted = embedding if part.weight == 1.0 else part.weight * embedding
     if part.masks is None:
-        total = torch.stack([weighted, *[await p.recv(EMBEDDING) for p in passives]]).sum(0)
+        total = torch.stack([weighted, *[await p.recv(part.kind) for p in passives]]).sum(0)
     else:
-        messages = {peer.name: await peer.recv(MASKED) for peer in passives}
+        messages = {peer.name: await peer.recv(part.kind) for peer in passives}
         with me.timing("masking"):
             total = weighted + part.masks.total(messages, moment, embedding.shape).to(me.device)
     return total / (len(passives) + 1) if cfg.aggregate == "mean" else total
@@ -266,12 +289,6 @@ def loss_of(prediction: Tensor, labels: Tensor, cfg: Easter) -> Tensor:
         return F.cross_entropy(prediction, labels)
     truth = F.one_hot(labels, prediction.shape[1]).to(prediction.dtype)
     return F.binary_cross_entropy_with_logits(prediction, truth)
-
-
-def label_leak(predictions: Sequence[Tensor], labels: Tensor) -> Tensor:
-    """The share of labels that a passive party reads off its gradient: the smallest entry."""
-    gradients = [prediction.grad for prediction in predictions if prediction.grad is not None]
-    return (torch.stack(gradients).argmin(2) == labels).double().mean()
 
 
 def models_of(me: Party, cfg: Easter) -> tuple[nn.Module, nn.Module]:
@@ -297,8 +314,9 @@ def cast(parties: Sequence[str], holder: str, options: Easter) -> dict[str, str]
             "one_passive = true"
         )
     if strangers := [name for name in options.weights if name not in parties]:
-        raise MethodError(
-            f"easter.weights names {', '.join(strangers)}; the parties are {', '.join(parties)}"
+        there = ", ".join(parties)
+        raise ConfigError(
+            [f"easter.weights.{name}: no such party; there are {there}" for name in strangers]
         )
     return roles
 
@@ -311,6 +329,7 @@ METHOD = Method(
     kinds=(
         EMBEDDING,
         MASKED,
+        WEAKLY_MASKED,
         GLOBAL,
         PREDICTION,
         GRADIENT,

@@ -21,8 +21,12 @@ from colonnade.party import Party
 from colonnade.wire import Kind, Peer
 
 # Both travel up with one entry, and down with everybody's: {"shop": bytes, …}
-PUBLIC_KEYS = Kind("public_keys", None, reveals="nothing: fresh public keys", randomised=True)
-SIGNATURES = Kind("signatures", None, reveals="nothing: signatures of them", randomised=True)
+PUBLIC_KEYS = Kind(
+    "public_keys", None, reveals="nothing: fresh public keys", dtype="any", randomised=True
+)
+SIGNATURES = Kind(
+    "signatures", None, reveals="nothing: signatures of them", dtype="any", randomised=True
+)
 KINDS = (PUBLIC_KEYS, SIGNATURES)
 
 

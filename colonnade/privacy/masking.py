@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hmac
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -66,9 +67,14 @@ class Ring:
         np.multiply(scaled, 2.0**self.fraction, out=scaled)
         np.rint(scaled, out=scaled)
         largest = max(scaled.max(initial=0.0), -scaled.min(initial=0.0)) / 2**self.fraction
-        if not largest < self.limit:  # NaN is not smaller than anything
+        if not math.isfinite(largest):
             raise MaskError(
-                f"a value of {largest:g} cannot be masked: with {self.terms} parties, "
+                f"a value of {largest:g} cannot be masked: the training has diverged, here or at "
+                "another party; try a smaller lr"
+            )
+        if not largest < self.limit:
+            raise MaskError(
+                f"a value of {largest:g} cannot be masked: with {self.terms} passive parties, "
                 f"{self.bits} bits and {self.fraction} of them for the fraction, it must stay "
                 f"below {self.limit:g}. Lower the learning rate, normalise the embeddings, or "
                 "take fewer fraction bits"

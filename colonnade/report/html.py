@@ -37,6 +37,7 @@ TABLE_CLASSES = 20  # a larger confusion matrix is a picture, not a table
 MOST_PARTIES = 16  # beyond: the largest and a sum, or the lowest, median and highest
 MOST_FLOWS = 40  # beyond: summed by role
 MISTAKES = 10
+IN_MEMORY = "in memory"  # as config.py names the user's own arrays
 METRICS = {"test_accuracy": "Test accuracy", "loss": "Training loss"}
 
 
@@ -119,7 +120,11 @@ def _run(result: Result, row: Overview, index: int) -> dict[str, Any]:
         "config_sha256": result["config_sha256"],
         "weights": result["weights_sha256"],
         "environment": result["environment"],
-        "command": f"colonnade run config.toml{runtime}",
+        "command": (
+            'colonnade.run("config.toml", parties={…})  # in Python, with the same arrays'
+            if result["data"]["name"] == IN_MEMORY
+            else f"colonnade run config.toml{runtime}"
+        ),
     }
 
 

@@ -28,6 +28,7 @@ DATA = {
     "cifar100": "CIFAR-100",
     "cinic10": "CINIC-10",
     "fashionmnist": "Fashion-MNIST",
+    "inmemory": "the parties' own arrays",
     "mnist": "MNIST",
     "mnistsample": "MNIST",
 }
@@ -89,6 +90,8 @@ def _who_did_what(result: Mapping[str, Any]) -> str:
 
 def _holding(result: Mapping[str, Any]) -> str:
     parties, data = len(result["parties"]), data_name(result["data"]["name"])
+    if result["data"]["partition"] == "the parties' own rows":
+        return "each holding columns of its own"
     if result["config"].get("label_only"):
         return f"all but one holding a part of {data}"
     partition = result["data"]["partition"]

@@ -190,6 +190,7 @@ def _traffic(run: Planned, result: Result) -> dict[str, Any]:
         "method": result["method"],
         "seed": run.seed,
         "models": len(overview.per_party_accuracy(result)),
+        "per_party": overview.per_party_accuracy(result),
         "epochs": epochs,
         "messages_train": train["messages"],
         "messages_per_batch_and_passive": (

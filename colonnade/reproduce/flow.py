@@ -77,6 +77,9 @@ def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, A
     # 2. What is finished already, here or in another folder.
     digests, failures = _digests(planned)
     known: dict[str, Any] = {}
+    for folder in request.reuse:
+        if not (folder / "cells").is_dir():
+            raise RunError(f"--reuse {folder}: it has no cells/, so it holds no reproduced table")
     for folder in (*request.reuse, out):
         known |= jobs.finished(folder)
     results = {key: known[digest] for key, digest in digests.items() if digest in known}
@@ -172,7 +175,7 @@ def _on_this_machine(table: Table, planned: Sequence[Planned]) -> tuple[list[Pla
         )
     here = [run for run in planned if run.place.data not in absent]
     if not here:
-        raise DataMissing(". ".join(absent.values()))
+        raise DataMissing("\n".join(["nothing can be run", *absent.values()]))
     return here, list(absent.values())
 
 

@@ -140,8 +140,10 @@ class Outbox:
         if receiver not in self._members or receiver == me.name:
             raise KindError(f"'{me.name}' sent '{kind.name}' to '{receiver}', which is no peer")
         _, epoch, step = me.position
+        # Rounds are those of training: keys agreed on anew after a resume must not shift them.
+        hop = me.hop + (me.phase == "train")
         self._mail.post(
-            Message(me.name, receiver, kind, value, 0, me.phase, epoch, step, me.hop + 1, me.clock)
+            Message(me.name, receiver, kind, value, 0, me.phase, epoch, step, hop, me.clock)
         )
 
 

@@ -171,6 +171,7 @@ def test_resume_equals_uninterrupted(
     resumed = colonnade.run(toy(method, checkpoint=checkpoint), resume=tmp_path / "run")
     assert resumed.weights_sha256 == plain.weights_sha256
     assert resumed.metrics == plain.metrics
+    assert resumed.wire["rounds"] == plain.wire["rounds"]
     without_time = [{k: v for k, v in row.items() if k != "seconds"} for row in plain.history]
     assert [{k: v for k, v in r.items() if k != "seconds"} for r in resumed.history] == without_time
 

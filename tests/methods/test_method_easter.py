@@ -413,7 +413,7 @@ def test_two_parties_cannot_mask_and_are_told_what_to_do(mask: str, tmp_path: Pa
 @pytest.mark.parametrize("options", [{"one_passive": True}, {"mask": "none"}])
 def test_two_parties_may_do_without(options: dict[str, Any], tmp_path: Path) -> None:
     tree = one_step(
-        options, "masked_embedding", "embedding", partition={"kind": "columns", "parties": 2}
+        options, "weakly_masked_embedding", "embedding", partition={"kind": "columns", "parties": 2}
     )
     result = colonnade.run(tree, out=tmp_path / "run")
     assert result.content["roles"] == {"party1": "active", "party2": "passive"}
@@ -421,7 +421,7 @@ def test_two_parties_may_do_without(options: dict[str, Any], tmp_path: Path) -> 
         plain = one_step({"mask": "none"}, "embedding", partition=tree["partition"])
         colonnade.run(plain, out=tmp_path / "plain")
         (embedding,) = recorded(tmp_path / "plain", "embedding")["party2"]
-        (masked,) = recorded(tmp_path / "run", "masked_embedding")["party2"]
+        (masked,) = recorded(tmp_path / "run", "weakly_masked_embedding")["party2"]
         assert torch.equal(masked, (embedding.double() * 2**24).round().long())
 
 
@@ -434,8 +434,8 @@ def test_two_parties_may_do_without(options: dict[str, Any], tmp_path: Path) -> 
         ({"ring": 48}, r"easter\.ring = 48: must be one of 64, 32"),
         ({"mask": "xor"}, r"easter\.mask = 'xor': must be one of 'prg', 'paper', 'none'"),
         ({"dim": 0}, r"easter\.dim = 0: at least 1"),
-        ({"weights": {"party1": 2.0}}, r"weights and aggregate = \"weighted\" belong together"),
-        ({"aggregate": "weighted"}, r"weights and aggregate = \"weighted\" belong together"),
+        ({"weights": {"party1": 2.0}}, r"weights have no effect without aggregate = \"weighted\""),
+        ({"aggregate": "weighted"}, r"aggregate = \"weighted\" needs weights"),
         ({"aggregate": "weighted", "weights": {"party1": 0.0}}, r"give numbers above 0"),
         ({"aggregate": "weighted", "weights": {"party1": -1.0}}, r"give numbers above 0"),
         ({"gradients": "own"}, r"no key 'gradients' in \[easter\]: did you mean 'gradient'"),
@@ -449,7 +449,7 @@ def test_bad_options_are_named(options: dict[str, Any], message: str, tmp_path: 
 
 def test_a_weight_for_nobody_is_refused(tmp_path: Path) -> None:
     tree = settings({"aggregate": "weighted", "weights": {"party1": 2.0, "partie2": 1.0}})
-    with pytest.raises(MethodError, match=r"weights names partie2; the parties are party1, party2"):
+    with pytest.raises(ConfigError, match=r"weights\.partie2: no such party; there are party1"):
         colonnade.run(tree, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -487,8 +487,10 @@ def test_no_embedding_crosses_in_clear(ring: int, tmp_path: Path) -> None:
 
     plain = messages("none", "embedding")
     assert plain.keys() == {"party2", "party3"}
-    for mask in ("prg", "paper"):
-        for name, values in messages(mask, "masked_embedding").items():
+    for mask, kind in (("prg", "masked_embedding"), ("paper", "weakly_masked_embedding")):
+        sent = messages(mask, kind)
+        assert sent.keys() == plain.keys()
+        for name, values in sent.items():
             assert values.shape == plain[name].shape == (ROWS, 64)
             r = np.corrcoef(values.double().flatten(), plain[name].double().flatten())[0, 1]
             d = np.corrcoef(differences(values), differences(plain[name]))[0, 1]
@@ -622,7 +624,7 @@ def test_a_diverging_run_stops_and_says_who_and_what_to_do(
 ) -> None:
     tree = settings(options, lr=lr, epochs=30)
     with pytest.raises(
-        MaskError, match=r"cannot be masked: with 2 parties.*Lower the learning"
+        MaskError, match=r"cannot be masked: with 2 passive parties.*Lower the learning"
     ) as e:
         colonnade.run(tree, out=tmp_path / "run")
     assert any(

@@ -277,7 +277,7 @@ def test_nothing_remains(
     monkeypatch.chdir(tmp_path)
     path = str(write_table(tmp_path))
     assert main(["reproduce", path, "--only", "data=Absent"]) == 2
-    assert capsys.readouterr().err.startswith("DataMissing: Absent is left out")
+    assert capsys.readouterr().err.startswith("DataMissing: nothing can be run\nAbsent is left")
     assert main(["reproduce", path, "--only", "data=Digits", "rows=No method"]) == 2
     assert "no run can be made" in capsys.readouterr().err
     assert not Path("runs").exists()

@@ -312,17 +312,20 @@ def test_rounds_count_messages_that_waited_for_each_other() -> None:
     """Two independent messages side by side are one round; an answer is a second one."""
 
     async def a(me: Party, peers: dict[str, Peer]) -> int:
+        me.phase = "train"  # set-up and evaluation are no rounds
         peers["b"].send(NUMBER, number(0))
         peers["c"].send(NUMBER, number(0))
         await peers["b"].recv(NUMBER)
         return me.hop
 
     async def b(me: Party, peers: dict[str, Peer]) -> int:
+        me.phase = "train"
         await peers["a"].recv(NUMBER)
         peers["a"].send(NUMBER, number(0))
         return me.hop
 
     async def c(me: Party, peers: dict[str, Peer]) -> int:
+        me.phase = "train"
         await peers["a"].recv(NUMBER)
         return me.hop
 

@@ -3,7 +3,8 @@
     python benchmarks/papers/easter/tune.py [--jobs 2] [--device cpu] [--rows 10000] [--epochs 5]
 
 Every method gets the same grid. A tenth of the training rows is held out; test rows are never
-looked at, and a small sample of the rows must do. Results go to the terminal and to benchmarks/papers/easter/results/tuning.json.
+looked at, and a small sample of the rows must do. Results go to the terminal and to
+benchmarks/papers/easter/results/tuning.json.
 """
 
 from __future__ import annotations
