@@ -128,7 +128,10 @@ def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, A
         "claims": cells.judged(table.claims, found),
         "runs": traffic,
         "communication": cells.communication(traffic),
-        "failures": [{"run": key, "error": text} for key, text in failures.items()],
+        "failures": [
+            {"run": key, "error": text, "diverged": _diverged(text)}
+            for key, text in failures.items()
+        ],
         "skipped": skipped,
         "notes": list(table.notes),
     }
@@ -138,14 +141,21 @@ def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, A
 
 
 def check(content: Mapping[str, Any], out: Path) -> None:
-    """Raise unless every run could be made; the table has been written by then."""
-    if failures := content["failures"]:
+    """Raise unless every run could be made; the table has been written by then.
+
+    A training that diverges with the settings of its row is a result, and leaves a gap too.
+    """
+    if failures := [failure for failure in content["failures"] if not failure["diverged"]]:
         first = failures[0]
         raise ColonnadeError(
             f"{len(failures)} of {len(failures) + len(content['runs'])} runs failed and left gaps "
             f"in {out / 'table.md'}: {first['run']}: {first['error']}. The same command tries "
             "them again"
         )
+
+
+def _diverged(error: str) -> bool:
+    return error.startswith("MaskError") or "the training has diverged" in error
 
 
 def _device(size: Size) -> str:

@@ -33,7 +33,8 @@ def _head(content: Content) -> Iterator[str]:
     yield f"\n`{content['command']}`, {view.seeds(content)}"
     yield from (f"\n{text}" for text in content["skipped"])
     for failure in content["failures"]:
-        yield f"\nFailed: `{failure['run']}`: {_one_line(failure['error'])}"
+        what = "Diverged" if failure["diverged"] else "Failed"
+        yield f"\n{what}: `{failure['run']}`: {_one_line(failure['error'])}"
 
 
 def _cells(content: Content) -> Iterator[str]:

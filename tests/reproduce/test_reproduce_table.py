@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from colonnade.errors import ConfigError, RunError
-from colonnade.reproduce import cells, plan, table, view, write
+from colonnade.errors import ColonnadeError, ConfigError, RunError
+from colonnade.reproduce import cells, flow, plan, table, view, write
 from colonnade.reproduce.page import render
 from colonnade.reproduce.plan import Place
 from colonnade.reproduce.table import Claim
@@ -329,7 +329,9 @@ def content(tmp_path: Path, **changes: Any) -> dict[str, Any]:
         "claims": cells.judged(made_up.claims, found),
         "runs": lines,
         "communication": cells.communication(lines),
-        "failures": [{"run": "a-run", "error": "ConfigError: two\nlines | a pipe"}],
+        "failures": [
+            {"run": "a-run", "error": "ConfigError: two\nlines | a pipe", "diverged": False}
+        ],
         "skipped": ["C is left out"],
         "notes": ["Ours is made up."],
     }
@@ -363,3 +365,11 @@ def test_the_page_holds_everything_and_loads_nothing(tmp_path: Path) -> None:
     assert "Not comparable" not in page
     small = render(content(tmp_path, comparable=False, kind="figure"))
     assert "Not comparable with the paper" in small and "90.00 ± 1.00" not in small
+
+
+def test_a_training_that_diverges_is_a_result_and_anything_else_a_failure(tmp_path: Path) -> None:
+    diverged = {"run": "a", "error": "MaskError: too large", "diverged": True}
+    flow.check({"failures": [diverged], "runs": []}, tmp_path)
+    broken = {"run": "b", "error": "ConfigError: no", "diverged": False}
+    with pytest.raises(ColonnadeError, match=r"1 of 1 runs failed .* b: ConfigError: no"):
+        flow.check({"failures": [diverged, broken], "runs": []}, tmp_path)
