@@ -148,6 +148,8 @@ def load(path: Path) -> Table:
         raise ConfigError([f"{path}: {error.strerror or error}"]) from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError([f"{path} is not valid TOML: {error}"]) from None
+    if "method" in tree and "runs" not in tree:
+        raise ConfigError([f"{path} is the config of one run: train it with colonnade run {path}"])
     problems: list[str] = []
     tree["runs"] = _several(Runs, tree, "runs", problems)
     tree["claims"] = _several(Claim, tree, "claims", problems)

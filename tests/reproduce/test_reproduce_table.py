@@ -373,3 +373,10 @@ def test_a_training_that_diverges_is_a_result_and_anything_else_a_failure(tmp_pa
     broken = {"run": "b", "error": "ConfigError: no", "diverged": False}
     with pytest.raises(ColonnadeError, match=r"1 of 1 runs failed .* b: ConfigError: no"):
         flow.check({"failures": [diverged, broken], "runs": []}, tmp_path)
+
+
+def test_the_config_of_one_run_is_sent_where_it_belongs(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('method = "splitnn"\n')
+    with pytest.raises(ConfigError, match=r"train it with colonnade run .*run\.toml"):
+        table.load(file)
