@@ -29,6 +29,7 @@ from colonnade.partition import Partition
 from colonnade.party import Recipe
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+OTHERWISE = {"learning_rate": "lr", "network": "model", "dataset": "data"}  # elsewhere so called
 IN_MEMORY = "in memory"  # stands for the data set in the config of a run on the user's arrays
 NAME_RULE = "use letters, digits, '-' and '_', at most 64, beginning with a letter or digit"
 
@@ -382,6 +383,8 @@ def unknown(name: str, valid: Any, where: str, what: str = "key") -> str:
     """'no key epoch at the top level; did you mean epochs?'"""
     names = sorted(valid)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if OTHERWISE.get(name) in names:
+        near = [OTHERWISE[name]]
     hint = f"did you mean '{near[0]}'?" if near else f"one of {', '.join(names) or 'none'}"
     return f"no {what} '{name}' {where}: {hint}"
 

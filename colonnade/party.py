@@ -28,6 +28,7 @@ from colonnade.wire import codec
 Kept = TypeVar("Kept")
 
 CHUNK_BYTES = 16 << 20  # prepared rows held at once: one gather for many batches
+RATES = {"sgd": 0.05, "adagrad": 0.01, "adam": 0.001, "adamw": 0.001}  # where none is given
 EVALUATION_ROWS = 1000  # a batch without gradients
 
 
@@ -440,7 +441,7 @@ def make_optimizer(
     recipe: Recipe, parameters: list[nn.Parameter], lr: float | None = None
 ) -> torch.optim.Optimizer:
     """The recipe's optimiser; the fused kernels do the same arithmetic in one pass."""
-    rate = lr or recipe.lr or {"sgd": 0.05, "adagrad": 0.01}.get(recipe.optimizer, 0.001)
+    rate = lr or recipe.lr or RATES[recipe.optimizer]
     common: dict[str, Any] = {"lr": rate, "weight_decay": recipe.weight_decay, "fused": True}
     made: torch.optim.Optimizer
     if recipe.optimizer == "sgd":

@@ -466,3 +466,8 @@ def test_a_mistake_that_parties_inherit_is_reported_once() -> None:
     found = problems(tree)
     assert [p for p in found if "lr" in p] == ["lr = -1.0: at least 0"]
     assert any(p.startswith("parties.b.momentum = 2") for p in found)
+
+
+def test_what_other_projects_call_a_setting_is_understood() -> None:
+    with pytest.raises(ConfigError, match=r"no key 'learning_rate' .* did you mean 'lr'\?"):
+        load({"method": "splitnn", "learning_rate": 0.1})

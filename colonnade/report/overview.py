@@ -9,6 +9,8 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
+from colonnade.party import RATES
+
 
 @dataclass(frozen=True)
 class Overview:
@@ -75,8 +77,8 @@ def recipe(result: Mapping[str, Any], party: str) -> dict[str, str]:
     """What a party trained with: its network, and its optimiser with the learning rate."""
     config = result["config"]
     own = {**config, **config.get("parties", {}).get(party, {})}
-    rate = own.get("lr")
     optimizer = own.get("optimizer", "")
+    rate = own.get("lr") or RATES.get(optimizer)
     if optimizer == "sgd" and own.get("momentum"):
         optimizer = f"sgd, momentum {own['momentum']:g}"
     return {
