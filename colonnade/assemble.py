@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from colonnade import data, models
-from colonnade.config import IN_MEMORY, Config, Data, check_name, same_but_for_case
-from colonnade.data import Column, Dataset, Preparation, Split
+from colonnade.config import Config, Data, check_name, same_but_for_case
+from colonnade.data import IN_MEMORY, Column, Dataset, Preparation, Split
 from colonnade.errors import ConfigError, DataError
 from colonnade.partition import Partition
 from colonnade.party import Party, Schedule, derive

@@ -30,7 +30,6 @@ from colonnade.party import Recipe
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 OTHERWISE = {"learning_rate": "lr", "network": "model", "dataset": "data"}  # elsewhere so called
-IN_MEMORY = "in memory"  # stands for the data set in the config of a run on the user's arrays
 NAME_RULE = "use letters, digits, '-' and '_', at most 64, beginning with a letter or digit"
 
 
@@ -326,7 +325,7 @@ def _check_record(run: Run, found: methods.Found, problems: list[str]) -> None:
 
 
 def _check_data(data: Data, problems: list[str]) -> None:
-    if data.name not in (*datasets.names(), IN_MEMORY):
+    if data.name not in (*datasets.names(), datasets.IN_MEMORY):
         problems.append(unknown(data.name, datasets.names(), "as data.name", "data set"))
     for key in ("test", "validation"):
         share = getattr(data, key)

@@ -8,7 +8,6 @@ ColonnadeError
 │   │   └── DataCorrupt       a file that is not what its checksum or format says
 │   ├── PartitionError        a split that the data does not allow
 │   ├── MethodError           a method that cannot be found, loaded or cast
-│   ├── CertificateError      a key or certificate that cannot be read, made or trusted
 │   └── RunError              a run folder that cannot be read, written or resumed
 ├── WireError                 what crossed, or should have crossed, the wire
 │   ├── KindError             a value that its Kind does not declare
@@ -64,10 +63,6 @@ class PartitionError(InputError):
 
 class MethodError(InputError):
     """A method that cannot be found, loaded or cast over these parties."""
-
-
-class CertificateError(InputError):
-    """A key or certificate that cannot be read, made or trusted."""
 
 
 class RunError(InputError):

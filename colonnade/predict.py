@@ -13,8 +13,8 @@ from torch import Tensor
 
 from colonnade import assemble, data, identity, report, state
 from colonnade import config as configuration
-from colonnade.config import IN_MEMORY, Config
-from colonnade.data import Column, Preparation, Split
+from colonnade.config import Config
+from colonnade.data import IN_MEMORY, Column, Preparation, Split
 from colonnade.errors import DataError, RunError
 from colonnade.method import bind
 from colonnade.party import Party, Schedule

@@ -22,6 +22,7 @@ from colonnade import assemble, identity, models, state
 from colonnade import config as configuration
 from colonnade.assemble import Federation
 from colonnade.config import Config
+from colonnade.data import IN_MEMORY
 from colonnade.errors import ColonnadeError, RunError
 from colonnade.method import bind
 from colonnade.party import Meter, Party
@@ -112,7 +113,7 @@ def run(
             federation = assemble.from_memory(settings, parties, test)
         settings = replace(settings, partition=federation.partition)
         if parties is not None:
-            settings = replace(settings, data=replace(settings.data, name=configuration.IN_MEMORY))
+            settings = replace(settings, data=replace(settings.data, name=IN_MEMORY))
         _check_loss(lose or {}, federation)
         # 2. The folder: new, or one to go on with.
         if resume is not None:

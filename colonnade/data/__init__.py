@@ -17,9 +17,10 @@ from colonnade.data.files import cache_folder, search_path
 from colonnade.data.prepare import Preparation, check_features, check_labels
 from colonnade.data.source import Download, File, Layout, Options, Source
 from colonnade.data.split import divide, stratified
-from colonnade.data.types import Column, Dataset, Split, numbered
+from colonnade.data.types import IN_MEMORY, Column, Dataset, Split, numbered
 
 __all__ = [
+    "IN_MEMORY",
     "SOURCES",
     "Available",
     "Checked",

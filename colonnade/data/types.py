@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+IN_MEMORY = "in memory"  # stands for the name of a data set where a run is on the user's arrays
+
 
 @dataclass(frozen=True)
 class Column:

@@ -37,18 +37,10 @@ from colonnade.metrics.leakage import label_leak
 from colonnade.models import head, network
 from colonnade.party import Party
 from colonnade.privacy import keys
-from colonnade.privacy.masking import MASKED, Masks, Moment, Ring
+from colonnade.privacy.masking import MASKED, WEAKLY_MASKED, Masks, Moment, Ring
 from colonnade.wire import Kind, Peer
 
 EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="the sender's features, through h_k")
-WEAKLY_MASKED = Kind(
-    "weakly_masked_embedding",
-    None,  # {"values": int32 or int64 (batch, dim), "tag": bytes}
-    reveals="all differences between the sender's embeddings, or all of them where it is alone",
-    dtype="any",
-    randomised=True,
-    host=True,
-)
 GLOBAL = Kind("global_embedding", ("batch", "dim"), reveals="what all embeddings are together")
 PREDICTION = Kind("prediction", ("batch", "classes"), reveals="what the sender's p_k makes of E")
 GRADIENT = Kind(

@@ -15,7 +15,7 @@ import hmac
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -33,6 +33,11 @@ MASKED = Kind(
     dtype="any",
     randomised=True,
     host=True,
+)
+WEAKLY_MASKED = replace(
+    MASKED,
+    name="weakly_masked_embedding",
+    reveals="all differences between the sender's embeddings, or all of them where it is alone",
 )
 Elements = NDArray[Any]  # uint32 or uint64, elements of the ring
 

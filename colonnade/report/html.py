@@ -14,6 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from colonnade.data import IN_MEMORY
 from colonnade.errors import RunError
 from colonnade.report import plots, prose, units
 from colonnade.report.overview import (
@@ -37,7 +38,6 @@ TABLE_CLASSES = 20  # a larger confusion matrix is a picture, not a table
 MOST_PARTIES = 16  # beyond: the largest and a sum, or the lowest, median and highest
 MOST_FLOWS = 40  # beyond: summed by role
 MISTAKES = 10
-IN_MEMORY = "in memory"  # as config.py names the user's own arrays
 METRICS = {"test_accuracy": "Test accuracy", "loss": "Training loss"}
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from colonnade.data import IN_MEMORY
 from colonnade.report import units
 from colonnade.report.overview import accuracy, epochs, per_party_accuracy
 
@@ -90,7 +91,7 @@ def _who_did_what(result: Mapping[str, Any]) -> str:
 
 def _holding(result: Mapping[str, Any]) -> str:
     parties, data = len(result["parties"]), data_name(result["data"]["name"])
-    if result["data"]["partition"] == "the parties' own rows":
+    if result["data"]["name"] == IN_MEMORY:
         return "each holding columns of its own"
     if result["config"].get("label_only"):
         return f"all but one holding a part of {data}"

@@ -191,6 +191,7 @@ def _traffic(run: Planned, result: Result) -> dict[str, Any]:
         "seed": run.seed,
         "models": len(overview.per_party_accuracy(result)),
         "per_party": overview.per_party_accuracy(result),
+        "label_leak": overview.label_leak(result),
         "epochs": epochs,
         "messages_train": train["messages"],
         "messages_per_batch_and_passive": (

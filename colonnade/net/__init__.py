@@ -1,1 +1,0 @@
-"""Parties in processes of their own: who they are to each other."""
