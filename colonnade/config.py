@@ -26,7 +26,7 @@ from colonnade import data as datasets
 from colonnade import methods, models
 from colonnade.errors import ConfigError, InputError
 from colonnade.partition import Partition
-from colonnade.party import Recipe
+from colonnade.recipe import Recipe
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 OTHERWISE = {"learning_rate": "lr", "network": "model", "dataset": "data"}  # elsewhere so called

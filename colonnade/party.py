@@ -8,13 +8,12 @@ fall between any two steps and the role resumes without a line of code for it.
 from __future__ import annotations
 
 import hashlib
-import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,12 +22,12 @@ from colonnade import state
 from colonnade.data import Moves, Preparation, Split
 from colonnade.errors import ColonnadeError
 from colonnade.identity import Identity
+from colonnade.recipe import Recipe, compute_in_bfloat16, make_optimizer, rate_factor
 from colonnade.wire import codec
 
 Kept = TypeVar("Kept")
 
 CHUNK_BYTES = 16 << 20  # prepared rows held at once: one gather for many batches
-RATES = {"sgd": 0.05, "adagrad": 0.01, "adam": 0.001, "adamw": 0.001}  # where none is given
 EVALUATION_ROWS = 1000  # a batch without gradients
 
 
@@ -36,22 +35,6 @@ def derive(seed: int, *names: object) -> int:
     """An independent seed for every purpose: data split, initialisation, batch order, …"""
     text = "/".join(str(name) for name in (seed, *names))
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """How one party trains: its network and its optimiser."""
-
-    model: str = "mlp"
-    model_options: Mapping[str, Any] = field(default_factory=dict)
-    optimizer: Literal["sgd", "adam", "adamw", "adagrad"] = "sgd"
-    lr: float | None = None  # None: 0.05 for sgd, 0.01 for adagrad, 0.001 for adam and adamw
-    momentum: float = 0.9  # sgd only
-    nesterov: bool = False  # sgd only
-    weight_decay: float = 0.0
-    schedule: Literal["cosine", "constant"] = "cosine"
-    warmup: float = 0.0  # epochs of linear warm-up
-    precision: Literal["float32", "bfloat16"] = "float32"  # of products and convolutions
 
 
 @dataclass(frozen=True)
@@ -167,7 +150,7 @@ class Party:
                 # Convolutions are quicker with the channels last; other layers do not mind.
                 thing.to(self.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
                 if self.recipe.precision == "bfloat16":
-                    _compute_in_bfloat16(thing, self.device)
+                    compute_in_bfloat16(thing, self.device)
             if name in self._saved:
                 state.restore(thing, self._saved.pop(name))
             self._kept[name] = thing
@@ -435,51 +418,6 @@ class Party:
         if self._random:
             set_random_state(self._random, self.device)
             self._random = {}
-
-
-def make_optimizer(
-    recipe: Recipe, parameters: list[nn.Parameter], lr: float | None = None
-) -> torch.optim.Optimizer:
-    """The recipe's optimiser; the fused kernels do the same arithmetic in one pass."""
-    rate = lr or recipe.lr or RATES[recipe.optimizer]
-    common: dict[str, Any] = {"lr": rate, "weight_decay": recipe.weight_decay, "fused": True}
-    made: torch.optim.Optimizer
-    if recipe.optimizer == "sgd":
-        made = torch.optim.SGD(
-            parameters, momentum=recipe.momentum, nesterov=recipe.nesterov, **common
-        )
-    elif recipe.optimizer == "adagrad":
-        common["fused"] = parameters[0].device.type == "cpu"  # no fused kernel elsewhere
-        made = torch.optim.Adagrad(parameters, **common)
-    else:
-        made = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW}[recipe.optimizer](
-            parameters, **common
-        )
-    for group in made.param_groups:
-        group["initial_lr"] = rate
-    return made
-
-
-def _compute_in_bfloat16(module: nn.Module, device: torch.device) -> None:
-    """Products and convolutions in half the bits; weights, inputs and outputs stay float32."""
-    forward = module.forward
-
-    def in_bfloat16(*inputs: Tensor) -> Tensor:
-        with torch.autocast(device.type, torch.bfloat16):
-            output: Tensor = forward(*inputs)
-        return output.float()
-
-    module.forward = in_bfloat16
-
-
-def rate_factor(recipe: Recipe, epochs_done: float, epochs: int) -> float:
-    """What the base learning rate is multiplied by at this point of a phase."""
-    if recipe.warmup and epochs_done < recipe.warmup:
-        return (epochs_done + 1e-3) / recipe.warmup
-    if recipe.schedule == "constant":
-        return 1.0
-    done = (epochs_done - recipe.warmup) / max(epochs - recipe.warmup, 1e-9)
-    return 0.5 * (1.0 + math.cos(math.pi * min(done, 1.0)))
 
 
 def random_state(device: torch.device) -> dict[str, Tensor]:

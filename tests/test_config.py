@@ -15,7 +15,7 @@ from colonnade import config, methods
 from colonnade.config import dumps, load
 from colonnade.errors import ConfigError
 from colonnade.methods import splitnn
-from colonnade.party import Recipe
+from colonnade.recipe import Recipe
 
 
 def problems(source: Any, *overrides: str) -> list[str]:

@@ -11,7 +11,8 @@ from torch import nn
 
 from colonnade.data import Column, Preparation, Split
 from colonnade.errors import ColonnadeError
-from colonnade.party import Party, Recipe, Schedule, derive, rate_factor
+from colonnade.party import Party, Schedule, derive
+from colonnade.recipe import Recipe, rate_factor
 
 ROWS = 23
 

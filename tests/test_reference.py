@@ -18,7 +18,7 @@ from colonnade.config import FITS, Checkpoint, Data, Run
 from colonnade.errors import ConfigError
 from colonnade.models.registry import BUILDERS
 from colonnade.partition import Partition
-from colonnade.party import Recipe
+from colonnade.recipe import Recipe
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from colonnade import state
 from colonnade.errors import RunError
-from colonnade.party import Recipe, make_optimizer
+from colonnade.recipe import Recipe, make_optimizer
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 keys = text | st.integers(-9, 9) | st.sampled_from(["a", "a/b", "b", "0", "/", "'"])

@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
-from colonnade.party import RATES
+from colonnade.recipe import RATES
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 from colonnade.config import read, unknown
 from colonnade.errors import ConfigError
-from colonnade.party import Recipe
+from colonnade.recipe import Recipe
 
 ACCURACY = "accuracy"  # metrics.test.accuracy; any other metric is one number per party
 Selection = Mapping[str, tuple[str, ...]]

@@ -15,7 +15,8 @@ from colonnade import assemble, config, state
 from colonnade.compression import Compressor, Float32, Scalar
 from colonnade.errors import ConfigError, PeerLost, WireError
 from colonnade.models import network
-from colonnade.party import derive, make_optimizer, rate_factor
+from colonnade.party import derive
+from colonnade.recipe import make_optimizer, rate_factor
 from colonnade.wire import ledger
 
 UNSORTED = {"zoo": {}, "mill": {}, "bank": {"optimizer": "adam"}, "ant": {"model": "mlp"}}

@@ -20,9 +20,10 @@ from colonnade import assemble, config, state
 from colonnade.errors import ConfigError, MaskError, MethodError
 from colonnade.methods import easter
 from colonnade.models import head, network
-from colonnade.party import Party, derive, make_optimizer, rate_factor
+from colonnade.party import Party, derive
 from colonnade.privacy import masking
 from colonnade.privacy.masking import Masks, Moment
+from colonnade.recipe import make_optimizer, rate_factor
 from colonnade.run import Result
 from colonnade.runtime import local
 from colonnade.wire import Message, ledger

@@ -12,7 +12,8 @@ import colonnade
 from colonnade import config, methods
 from colonnade.errors import MethodError
 from colonnade.method import Method, active_and_passives, bind
-from colonnade.party import Party, Recipe, Schedule
+from colonnade.party import Party, Schedule
+from colonnade.recipe import Recipe
 from colonnade.wire import Kind, Peer
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_method.py"

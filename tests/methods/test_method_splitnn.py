@@ -14,7 +14,8 @@ import colonnade
 from colonnade import assemble, config, state
 from colonnade.methods.splitnn import SplitNN, join
 from colonnade.models import network
-from colonnade.party import derive, make_optimizer, rate_factor
+from colonnade.party import derive
+from colonnade.recipe import make_optimizer, rate_factor
 from colonnade.wire import ledger
 
 

@@ -20,9 +20,10 @@ from colonnade import assemble, config, identity
 from colonnade.errors import Untrusted
 from colonnade.identity import Identity
 from colonnade.method import bind
-from colonnade.party import Party, Recipe, Schedule
+from colonnade.party import Party, Schedule
 from colonnade.privacy import keys
 from colonnade.privacy.keys import Agreement
+from colonnade.recipe import Recipe
 from colonnade.runtime import local
 from colonnade.runtime.drive import drive
 from colonnade.wire import Kind, Ledger, Message, Peer, Recv, Wire, ledger

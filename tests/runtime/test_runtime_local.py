@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 from colonnade.errors import Deadlock, KindError, PeerLost, RoleFailed
-from colonnade.party import Party, Recipe, Schedule
+from colonnade.party import Party, Schedule
+from colonnade.recipe import Recipe
 from colonnade.runtime import local
 from colonnade.runtime.drive import drive
 from colonnade.wire import Kind, Ledger, Peer, Recv, Wire, recv_any
