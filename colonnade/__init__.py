@@ -13,7 +13,8 @@ from colonnade.errors import ColonnadeError
 from colonnade.method import Method, Role
 from colonnade.party import Batch, Party
 from colonnade.predict import Prediction, Trained, load
-from colonnade.run import Observer, Result, run
+from colonnade.result import Result
+from colonnade.run import Observer, run
 from colonnade.version import __version__
 from colonnade.wire import Kind, Peer, recv_any
 

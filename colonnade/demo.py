@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from colonnade.run import Observer, Result, run
+from colonnade.result import Result
+from colonnade.run import Observer, run
 
 # The quarters of every image; the first party also holds the labels.
 CONFIG: dict[str, Any] = {

@@ -18,7 +18,7 @@ from colonnade.data import IN_MEMORY, Column, Preparation, Split
 from colonnade.errors import DataError, RunError
 from colonnade.method import bind
 from colonnade.party import Party, Schedule
-from colonnade.run import read_json
+from colonnade.result import read_json
 from colonnade.runtime import local
 from colonnade.wire import Ledger, Wire
 

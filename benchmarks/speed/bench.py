@@ -37,7 +37,8 @@ import colonnade
 from colonnade import assemble, config, data
 from colonnade.errors import DataMissing
 from colonnade.privacy.masking import Masks, Moment, Ring
-from colonnade.run import commit, reproducible
+from colonnade.result import commit
+from colonnade.runtime.drive import reproducible
 from colonnade.wire import Ledger
 
 RESULTS = Path(__file__).parent / "results"

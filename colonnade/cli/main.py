@@ -19,7 +19,8 @@ from colonnade import data, demo, methods, predict, report, reproduce
 from colonnade.cli.progress import Progress
 from colonnade.errors import ColonnadeError, DataError, InputError, RunError
 from colonnade.report import units
-from colonnade.run import Observer, Result, read_json, run
+from colonnade.result import Result, read_json
+from colonnade.run import Observer, run
 from colonnade.wire import ledger
 
 

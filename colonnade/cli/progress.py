@@ -13,7 +13,8 @@ from rich.text import Text
 from colonnade.config import Config
 from colonnade.party import Meter
 from colonnade.report import units
-from colonnade.run import NOT_LOGGED, Observer
+from colonnade.result import NOT_LOGGED
+from colonnade.run import Observer
 from colonnade.wire import Ledger
 
 BAR = 24

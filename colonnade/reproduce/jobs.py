@@ -17,7 +17,7 @@ from colonnade import report
 from colonnade.errors import RunError
 from colonnade.reproduce.plan import Planned
 from colonnade.reproduce.worker import UNFINISHED
-from colonnade.run import read_json
+from colonnade.result import read_json
 
 LOG = "workers.log"
 PROGRAM = "from colonnade.reproduce import worker; worker.main()"

@@ -1,12 +1,19 @@
-"""One role, driven to its end by answering its requests: for a party in a process of its own."""
+"""One role, driven to its end by answering its requests; what every runtime needs around it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+import traceback
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
-from colonnade.errors import PeerLost
-from colonnade.wire import Recv
+import torch
+from torch import Tensor
+
+from colonnade.errors import PeerLost, RoleFailed
+from colonnade.party import Party
+from colonnade.wire import Recv, Value
 
 
 def drive(role: Coroutine[Any, Any, Any], take: Callable[[Recv], Any]) -> Any:
@@ -25,3 +32,58 @@ def drive(role: Coroutine[Any, Any, Any], take: Callable[[Recv], Any]) -> Any:
             request, answer = role.send, take(wanted)
         except PeerLost as lost:
             request, answer = role.throw, lost
+
+
+@contextmanager
+def reproducible(threads: int, cuda: bool) -> Iterator[None]:
+    """Sums depend on the number of threads, some GPU kernels on luck: fix both, then undo it."""
+    before = torch.get_num_threads()
+    strictly = torch.are_deterministic_algorithms_enabled()
+    lenient = torch.is_deterministic_algorithms_warn_only_enabled()
+    memory: Any = torch.utils.deterministic
+    filling = memory.fill_uninitialized_memory
+    torch.set_num_threads(threads)
+    if cuda:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        memory.fill_uninitialized_memory = False  # it costs, and hides nothing
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+        torch.use_deterministic_algorithms(strictly, warn_only=lenient)
+        memory.fill_uninitialized_memory = filling
+
+
+def to_device(value: Value, device: torch.device) -> Value:
+    """A received value, on the receiver's device."""
+    if isinstance(value, Tensor):
+        return value if value.device == device else value.to(device)
+    if isinstance(value, Mapping):
+        return {name: to_device(child, device) for name, child in value.items()}
+    return value
+
+
+def where(party: Party, role: Coroutine[Any, Any, Any], error: BaseException) -> str:
+    """Whose role it was, how far it had come, and the line of the method's own file."""
+    return f"{party.name} ({party.role}), {_place(party)}{_line(error, role)}"
+
+
+def failed(party: Party, role: Coroutine[Any, Any, Any], error: Exception) -> RoleFailed:
+    """An error of the method itself, with the same."""
+    return RoleFailed(
+        f"'{party.name}' ({party.role}) failed {_place(party)}: "
+        f"{type(error).__name__}: {error}{_line(error, role)}"
+    )
+
+
+def _place(party: Party) -> str:
+    phase, epoch, step = party.position
+    return f"in '{phase}', epoch {epoch + 1}, step {step + 1}" if phase else "in its set-up"
+
+
+def _line(error: BaseException, role: Coroutine[Any, Any, Any]) -> str:
+    """Where in the method's own file it happened: the innermost line of it."""
+    file = role.cr_code.co_filename  # type: ignore[attr-defined]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == file]
+    return f" ({Path(file).name}, line {lines[-1]})" if lines else ""

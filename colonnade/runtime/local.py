@@ -8,7 +8,6 @@ so dropout and initialisation draw the same bits as in a process of their own.
 from __future__ import annotations
 
 import hashlib
-import traceback
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from colonnade.errors import ColonnadeError, Deadlock, KindError, PeerLost, RoleFailed
 from colonnade.party import Party, derive, random_state, set_random_state
+from colonnade.runtime.drive import failed, to_device, where
 from colonnade.wire import Kind, Ledger, Message, Peer, Recv, Value, Wire, codec
 from colonnade.wire.ledger import describe
 from colonnade.wire.record import Recorder
@@ -254,13 +254,10 @@ class _Scheduler:
             if self.finished is not None:
                 self.finished(party)
         except ColonnadeError as error:
-            error.add_note(f"{party.name} ({party.role}), {_place(party)}{_line(error, task.role)}")
+            error.add_note(where(party, task.role, error))
             raise
         except Exception as error:
-            raise RoleFailed(
-                f"'{party.name}' ({party.role}) failed {_place(party)}: "
-                f"{type(error).__name__}: {error}{_line(error, task.role)}"
-            ) from error
+            raise failed(party, task.role, error) from error
         finally:
             task.random = random_state(party.device)
             task.gradients = torch.is_grad_enabled()
@@ -352,34 +349,12 @@ class _Scheduler:
         return self.mail.first((peer.name, task.party.name, task.wanted.kind.name))
 
 
-def _place(party: Party) -> str:
-    phase, epoch, step = party.position
-    return f"in '{phase}', epoch {epoch + 1}, step {step + 1}" if phase else "in its set-up"
-
-
-def _line(error: BaseException, role: Coroutine[Any, Any, Any]) -> str:
-    """Where in the method's own file it happened: the innermost line of it."""
-    file = role.cr_code.co_filename  # type: ignore[attr-defined]
-    frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if frame.filename == file]
-    return f" ({Path(file).name}, line {lines[-1]})" if lines else ""
-
-
 def _waiting_line(role: Any) -> str:
     """Where a role waits: the innermost `await` of its own file."""
     while getattr(role.cr_await, "cr_frame", None) is not None:
         role = role.cr_await
     frame = role.cr_frame
     return f" ({Path(frame.f_code.co_filename).name}, line {frame.f_lineno})" if frame else ""
-
-
-def to_device(value: Value, device: torch.device) -> Value:
-    """A received value, on the receiver's device."""
-    if isinstance(value, Tensor):
-        return value if value.device == device else value.to(device)
-    if isinstance(value, Mapping):
-        return {name: to_device(child, device) for name, child in value.items()}
-    return value
 
 
 def _deadlock(unfinished: list[Task], tasks: Mapping[str, Task]) -> str:

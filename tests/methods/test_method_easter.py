@@ -24,7 +24,7 @@ from colonnade.party import Party, derive
 from colonnade.privacy import masking
 from colonnade.privacy.masking import Masks, Moment
 from colonnade.recipe import make_optimizer, rate_factor
-from colonnade.run import Result
+from colonnade.result import Result
 from colonnade.runtime import local
 from colonnade.wire import Message, ledger
 

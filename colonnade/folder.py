@@ -1,0 +1,104 @@
+"""A run's folder: made once, reopened to go on, never replaced without being told to.
+
+config.toml      the resolved configuration, beside copies of the user's own files
+run.json         which configuration this is, and how often it was started
+ledger.jsonl     every message
+checkpoints/     until the run is finished
+weights/         from then on
+result.json      what came out, also of a run that failed
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from colonnade import config as configuration
+from colonnade import models, state
+from colonnade.config import Config
+from colonnade.errors import RunError
+from colonnade.party import Party
+from colonnade.result import read_json
+
+
+def create(folder: Path, settings: Config, overwrite: bool, **more: Any) -> int:
+    """A new folder; an older run in its place goes only if it may. Returns attempt 1."""
+    try:
+        if folder.exists():
+            if not (folder / "run.json").exists() and any(folder.iterdir()):
+                raise RunError(f"{folder} exists and is not a run: choose another --out")
+            if not overwrite and any(folder.iterdir()):
+                raise RunError(
+                    f"{folder} holds an older run: choose another --out, or replace it with "
+                    "--overwrite"
+                )
+            shutil.rmtree(folder)
+        folder.mkdir(parents=True)
+        state.write_text(configuration.dumps(settings), folder / "config.toml")
+        if settings.run.method.endswith(".py"):  # so that the folder can be read without it
+            shutil.copyfile(settings.found.path, folder / settings.found.path.name)
+        for name in settings.own_models():
+            shutil.copyfile(models.path_of(name), folder / models.path_of(name).name)
+        mark(folder, settings, 1, **more)
+        (folder / "ledger.jsonl").touch()
+    except OSError as error:
+        raise RunError(f"{folder} cannot be made: {error.strerror}; choose another --out") from None
+    return 1
+
+
+def free(name: str, overwrite: bool) -> Path:
+    """runs/<name>, or the first numbered one that is free: older results stay where they are."""
+    folder, number = Path("runs") / name, 2
+    while folder.exists() and not overwrite:
+        folder, number = Path("runs") / f"{name}-{number}", number + 1
+    return folder
+
+
+def reopen(folder: Path, settings: Config) -> dict[str, Any]:
+    """The manifest of a stopped run of the very same configuration."""
+    manifest = read_json(folder / "run.json")
+    if (folder / "weights").exists():
+        raise RunError(f"{folder} is finished: there is nothing to resume")
+    if not isinstance(manifest.get("attempt"), int):
+        raise RunError(f"{folder / 'run.json'} is damaged: it does not say which attempt this is")
+    if manifest.get("config_sha256") != settings.sha256():
+        raise RunError(
+            f"{folder} was made by another configuration or method file. To go on with its own: "
+            f"colonnade run --resume {folder}"
+        )
+    if not (folder / "ledger.jsonl").exists():
+        raise RunError(f"{folder} has lost its ledger.jsonl, which says what was sent before")
+    return manifest
+
+
+def mark(folder: Path, settings: Config, attempt: int, **more: Any) -> None:
+    """Say in run.json which attempt this is."""
+    manifest = {"config_sha256": settings.sha256(), "attempt": attempt, **more}
+    state.write_text(json.dumps(manifest), folder / "run.json")
+
+
+def seconds_so_far(folder: Path) -> float:
+    """Of the attempts that could still write a result."""
+    if not (folder / "result.json").exists():
+        return 0.0
+    timing = read_json(folder / "result.json").get("timing", {})
+    return float(timing.get("seconds_total", 0.0))
+
+
+def save_weights(party: Party, folder: Path) -> None:
+    """A party's trained models, and how it prepares its rows."""
+    folder.mkdir(exist_ok=True)
+    preparation = party.preparation
+    state.save(
+        {
+            "weights": party.weights(),
+            "shape": list(party.shape) if party.has_features else [],
+            "preparation": None if preparation is None else preparation.tensors(),
+            "columns": []
+            if preparation is None
+            else [[column.name, list(column.categories)] for column in preparation.columns],
+        },
+        folder / party.name,
+    )
