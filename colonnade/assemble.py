@@ -206,16 +206,7 @@ def _assemble(
     device = torch.device(run.device)
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(['device = "cuda": this machine has no CUDA device; use "cpu"'])
-    schedule = Schedule(
-        run.seed,
-        run.epochs,
-        run.batch_size,
-        run.evaluate_every,
-        config.checkpoint.epochs,
-        config.checkpoint.steps,
-        config.data.flip,
-        config.data.shift,
-    )
+    schedule = schedule_of(config)
     features = [holding.splits["train"].x for holding in holdings.values()]
     moved = schedule.flip or schedule.shift
     if moved and any(x[:1].numel() and as_image(x).dim() < 4 for x in features):
@@ -228,7 +219,7 @@ def _assemble(
         if name not in holdings:  # a helper of the protocol, such as a server or a key generator
             parties[name] = Party(name, role, recipe, schedule, {}, None, classes, device)
             continue
-        splits, preparation = _prepare(name, holdings[name], config.data.standardise)
+        splits, preparation = prepare(name, holdings[name], config.data.standardise)
         for key, split in splits.items():
             if everyone and split.y is None:
                 splits[key] = replace(split, y=_copy(labels[key].y))
@@ -249,7 +240,21 @@ def _assemble(
     )
 
 
-def _prepare(
+def schedule_of(config: Config) -> Schedule:
+    run = config.run
+    return Schedule(
+        run.seed,
+        run.epochs,
+        run.batch_size,
+        run.evaluate_every,
+        config.checkpoint.epochs,
+        config.checkpoint.steps,
+        config.data.flip,
+        config.data.shift,
+    )
+
+
+def prepare(
     name: str, holding: Holding, standardise: bool
 ) -> tuple[dict[str, Split], Preparation | None]:
     """A party's rows as its models take them, with the statistics of its own training rows."""
@@ -285,12 +290,7 @@ def _check_networks(parties: Mapping[str, Party], need: Sequence[str]) -> None:
                 )
             continue
         try:
-            model, options = party.recipe.model, party.recipe.model_options
-            if models.is_own(model):
-                models.check_own(model, party.shape, 8, **options)
-                continue
-            with torch.device("meta"):
-                models.network(model, party.shape, 8, **options)
+            models.check(party.recipe.model, party.shape, **party.recipe.model_options)
         except ConfigError as error:
             problems += [f"party '{name}': {problem}" for problem in error.problems]
     if problems:

@@ -85,6 +85,7 @@ class Run:
     record: tuple[str, ...] = ()  # Kinds whose payloads are kept (simulation only)
     label_holder: str = ""  # empty: the first party
     label_only: bool = False  # the label holder is a further party, without features
+    absence: bool = True  # then measure the accuracy without each passive party (one process)
 
 
 @dataclass(frozen=True)
@@ -134,14 +135,23 @@ class Config:
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
 
-def load(source: str | Path | Mapping[str, Any] | Config, overrides: Sequence[str] = ()) -> Config:
-    """A configuration from a file, a dict, or as it is; `overrides` are "key=value" texts."""
+def load(
+    source: str | Path | Mapping[str, Any] | Config,
+    overrides: Sequence[str] = (),
+    *,
+    folder: Path | None = None,
+) -> Config:
+    """A configuration from a file, a dict, or as it is; `overrides` are "key=value" texts.
+
+    folder  where a dict's own methods and networks lie; those of a file lie beside it
+    """
     if isinstance(source, Config):
         if not overrides:
             return source
         raise ConfigError(["overrides need a file or a dict, not a finished Config"])
-    folder, stem = Path(), ""
+    stem = ""
     if isinstance(source, Mapping):
+        folder = folder or Path()
         try:
             tree = json.loads(json.dumps(source))  # a deep copy, of what TOML can say
         except (TypeError, ValueError) as error:

@@ -6,8 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from colonnade.observer import Observer
 from colonnade.result import Result
-from colonnade.run import Observer, run
+from colonnade.run import run
 
 # The quarters of every image; the first party also holds the labels.
 CONFIG: dict[str, Any] = {

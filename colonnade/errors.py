@@ -3,18 +3,22 @@
 ColonnadeError
 ├── InputError                what the user gave cannot be used        (exit code 2)
 │   ├── ConfigError           the configuration: all its mistakes at once
+│   ├── FederationError       a federation file, or parties that do not agree on one
 │   ├── DataError             rows, columns, labels, files
 │   │   ├── DataMissing       a data set that is not on this machine
 │   │   └── DataCorrupt       a file that is not what its checksum or format says
 │   ├── PartitionError        a split that the data does not allow
 │   ├── MethodError           a method that cannot be found, loaded or cast
+│   ├── CertificateError      a key or certificate that cannot be read, made or trusted
 │   └── RunError              a run folder that cannot be read, written or resumed
 ├── WireError                 what crossed, or should have crossed, the wire
 │   ├── KindError             a value that its Kind does not declare
 │   ├── CodecError            bytes that are not a message
-│   └── PeerLost              a party that went away while another waited for it
+│   ├── PeerLost              a party that went away while another waited for it
+│   └── Refused               a peer that would not talk to us, and why
 ├── SecurityError             what would weaken a protection; nothing is sent
 │   ├── Untrusted             a key, signature or message that is not what it claims to be
+│   ├── Denied                what the party's own policy does not let out
 │   └── MaskError             a value that no mask can hide, a mask that would be used twice
 ├── Deadlock                  every role waits for another
 └── RoleFailed                a role raised: whose it was, and where
@@ -38,11 +42,15 @@ class ConfigError(InputError):
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
-        count = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
-        shown = [f"  - {problem}" for problem in problems[:SHOWN]]
-        if len(problems) > SHOWN:
-            shown.append(f"  and {len(problems) - SHOWN} more")
-        super().__init__("\n".join([f"{count} in the configuration", *shown]))
+        super().__init__(_listed(problems, "the configuration"))
+
+
+class FederationError(InputError):
+    """A federation file, or parties that do not agree on one: all that is wrong, at once."""
+
+    def __init__(self, problems: list[str]) -> None:
+        self.problems = problems
+        super().__init__(_listed(problems, "the federation"))
 
 
 class DataError(InputError):
@@ -63,6 +71,10 @@ class PartitionError(InputError):
 
 class MethodError(InputError):
     """A method that cannot be found, loaded or cast over these parties."""
+
+
+class CertificateError(InputError):
+    """A key or certificate that cannot be read, made or trusted."""
 
 
 class RunError(InputError):
@@ -89,12 +101,20 @@ class PeerLost(WireError):
         super().__init__(f"'{waiter}' waited for '{kind}' from '{peer}' at step {step}: {why}")
 
 
+class Refused(WireError):
+    """A peer that would not talk to us, and why."""
+
+
 class SecurityError(ColonnadeError):
     """What would weaken a protection; nothing is sent."""
 
 
 class Untrusted(SecurityError):
     """A key, a signature or a message that is not what it claims to be."""
+
+
+class Denied(SecurityError):
+    """What the party's own policy does not let out."""
 
 
 class MaskError(SecurityError):
@@ -107,3 +127,11 @@ class Deadlock(ColonnadeError):
 
 class RoleFailed(ColonnadeError):
     """A role raised; the cause is chained."""
+
+
+def _listed(problems: list[str], where: str) -> str:
+    count = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
+    shown = [f"  - {problem}" for problem in problems[:SHOWN]]
+    if len(problems) > SHOWN:
+        shown.append(f"  and {len(problems) - SHOWN} more")
+    return "\n".join([f"{count} in {where}", *shown])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -50,14 +50,40 @@ class Method:
     cast: Cast = active_and_passives  # (names, label holder, options) -> {party: role}
     aligned: bool = True  # all parties hold the same rows in the same order
     pooled: bool = False  # runs on the data before it was split, at one party
+    absent: bool = False  # may train on and predict without some of its passive parties
     everyone_labelled: Callable[[Any], bool] = lambda options: False
     signs: Callable[[Any], bool] = lambda options: False  # every party needs me.identity
+    # (passive parties that are there, options): raises a MethodError where they are too few
+    check_present: Callable[[Sequence[str], Any], None] = lambda passives, options: None
     reference: str = ""  # the paper
 
     def __post_init__(self) -> None:
         names = [kind.name for kind in self.kinds]
         if len(set(names)) < len(names):
             raise MethodError(f"method '{self.name}' declares two Kinds of one name: {names}")
+
+    def check_absent(
+        self, absent: Collection[str], cast: Mapping[str, str], options: object
+    ) -> None:
+        """Refuse to do without a party that this method needs."""
+        if not absent:
+            return
+        if not self.absent:
+            who = ", ".join(f"'{name}'" for name in sorted(absent))
+            raise MethodError(
+                f"{who} cannot be absent: method '{self.name}' needs all its parties. Wait for "
+                "them, or train with a method that can do without some, such as splitnn"
+            )
+        for name in sorted(absent):
+            if name not in cast:
+                raise MethodError(f"absent = '{name}': no such party; there are {', '.join(cast)}")
+            if cast[name] != "passive":
+                raise MethodError(
+                    f"'{name}' cannot be absent: it is the {cast[name]} party, and method "
+                    f"'{self.name}' can only do without passive ones"
+                )
+        passives = [name for name, role in cast.items() if role == "passive" and name not in absent]
+        self.check_present(passives, options)
 
 
 def bind(
@@ -66,13 +92,18 @@ def bind(
     cast: Mapping[str, str],
     wire: Wire,
     options: object,
+    absent: Collection[str] = frozenset(),
     **more: object,
 ) -> Coroutine[Any, Any, Any]:
     """Start a role's program with the peers that its parameters name.
 
     A parameter named like a role ("active") is the one party that plays it; with an "s"
-    ("passives") it is the list of all others that play it, in the order of the parties.
+    ("passives") it is the list of all others that play it, in the order of the parties. Those
+    who are `absent` keep their place in it, as peers that are not present; whether a method can
+    do without them, `Method.check_absent` says.
     """
+    if me.name in absent:
+        raise MethodError(f"'{me.name}' is absent: its role must not be started")
     arguments: list[object] = [me]
     parameters = list(inspect.signature(program).parameters)[1:]
     for parameter in parameters:
@@ -81,12 +112,17 @@ def bind(
         elif parameter in more:
             arguments.append(more[parameter])
         else:
-            arguments.append(_peers(parameter, program.__name__, me.name, cast, wire))
+            arguments.append(_peers(parameter, program.__name__, me.name, cast, wire, absent))
     return program(*arguments)
 
 
 def _peers(
-    parameter: str, program: str, me: str, cast: Mapping[str, str], wire: Wire
+    parameter: str,
+    program: str,
+    me: str,
+    cast: Mapping[str, str],
+    wire: Wire,
+    absent: Collection[str],
 ) -> Peer | list[Peer]:
     roles = set(cast.values())
     if parameter in roles:
@@ -96,11 +132,13 @@ def _peers(
                 f"'{program}' asks for the one '{parameter}', but {found} play it: "
                 f"name the parameter '{parameter}s' to get them all"
             )
-        return Peer(found[0], wire)
+        return Peer(found[0], wire, found[0] not in absent)
     if parameter.endswith("s"):
         # A role that nobody plays, or only oneself, gives an empty list.
         return [
-            Peer(name, wire) for name, role in cast.items() if role == parameter[:-1] and name != me
+            Peer(name, wire, name not in absent)
+            for name, role in cast.items()
+            if role == parameter[:-1] and name != me
         ]
     raise MethodError(
         f"'{program}' has a parameter '{parameter}'; it may have 'me', 'cfg', a role "

@@ -71,6 +71,10 @@ class Batch:
         return len(self.x)
 
 
+class Stopped(KeyboardInterrupt):
+    """The run was asked to stop, and its state is saved."""
+
+
 @dataclass(slots=True)
 class Meter:
     """How far a party is; all that a progress display gets to see of it."""
@@ -110,6 +114,7 @@ class Party:
         self.predictions: dict[str, dict[str, dict[str, Tensor]]] = {}
         self.on_epoch: Callable[[str, dict[str, Any]], None] | None = None
         self.on_checkpoint: Callable[[Party], None] | None = None
+        self.stop_at: int | None = None  # steps after which to save oneself and stop
         self._kept: dict[str, Any] = {}
         self._optimizers: list[torch.optim.Optimizer] = []
         self._saved: dict[str, Any] = {}
@@ -222,8 +227,11 @@ class Party:
             position[1] += 1
             self.steps += 1
             every = self.schedule.checkpoint_steps
-            if every and self.steps % every == 0:
+            stop = self.stop_at is not None and self.steps >= self.stop_at
+            if stop or (every and self.steps % every == 0):
                 self._checkpoint()
+            if stop:
+                raise Stopped
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
@@ -344,6 +352,11 @@ class Party:
             for split, by_measure in snapshot["predictions"].items()
         }
         self.hop, self.clock, self.steps = (snapshot[k] for k in ("hop", "clock", "steps"))
+
+    def skip_to(self, phase: str, epoch: int, step: int) -> None:
+        """Leave out what lies between here and there: a step that others have already taken with
+        other members is never taken again."""
+        self._positions[phase] = [epoch, step]
 
     def load_weights(self, weights: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Trained modules for prediction: `keep` finds them under their names."""

@@ -1,9 +1,13 @@
-"""A trained run, ready to predict: every party that took part in training takes part again."""
+"""A trained run, ready to predict: every party that took part in training takes part again.
+
+Some methods can do without some of them. Do not predict the same rows once with and once without
+a party where embeddings are masked and parties are strangers: the difference is its embedding.
+"""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -64,15 +68,21 @@ class Trained:
     result: dict[str, Any]
     config: Config
 
-    def predict(self, parties: Mapping[str, Any] | None = None) -> dict[str, Prediction]:
+    def predict(
+        self, parties: Mapping[str, Any] | None = None, absent: Collection[str] = ()
+    ) -> dict[str, Prediction]:
         """Every predicting party's prediction, by name; the label holder's comes first.
 
         parties  {"bank": x, "shop": x} new rows, the same and in the same order at every party;
                  without it, the test rows of the run's data set
+        absent   passive parties that take no part, ["shop"]; their rows are not needed
         """
-        splits = self._test_rows() if parties is None else self._given_rows(parties)
-        members = {name: self._party(name, splits.get(name)) for name in self.result["parties"]}
-        method = self.config.found.method
+        method, cast = self.config.found.method, self.result["roles"]
+        absent = [absent] if isinstance(absent, str) else absent
+        method.check_absent(absent, cast, self.config.options)
+        splits = self._test_rows() if parties is None else self._given_rows(parties, absent)
+        there = [name for name in self.result["parties"] if name not in absent]
+        members = {name: self._party(name, splits.get(name)) for name in there}
         if method.signs(self.config.options):
             session = f"{self.config.sha256()} predict {secrets.token_hex(8)}"
             for name, known in identity.simulated(list(members), session).items():
@@ -80,8 +90,7 @@ class Trained:
 
         def start(party: Party, wire: Wire) -> Any:
             program = method.roles[party.role].predict
-            cast = self.result["roles"]
-            return bind(program, party, cast, wire, self.config.options, split=SPLIT)
+            return bind(program, party, cast, wire, self.config.options, absent, split=SPLIT)
 
         book = Ledger(_touched(self.path / "ledger-predict.jsonl"))
         mail = local.Mailboxes({kind.name: kind for kind in method.kinds}, book)
@@ -125,7 +134,9 @@ class Trained:
             if party.splits
         }
 
-    def _given_rows(self, parties: Mapping[str, Any]) -> dict[str, tuple[Tensor | None, Tensor]]:
+    def _given_rows(
+        self, parties: Mapping[str, Any], absent: Collection[str]
+    ) -> dict[str, tuple[Tensor | None, Tensor]]:
         if not isinstance(parties, Mapping):
             raise DataError('give the rows by party name, {"bank": x, "shop": x}')
         if self.result["parties"] == [assemble.POOLED] and assemble.POOLED not in parties:
@@ -136,6 +147,8 @@ class Trained:
                 f"{', '.join(strangers)}: no party of this run; it has "
                 f"{', '.join(self.result['parties'])}"
             )
+        if both := [name for name in parties if name in absent]:
+            raise DataError(f"{', '.join(both)}: absent, and yet rows are given; leave them out")
         rows: dict[str, tuple[Tensor | None, Tensor]] = {}
         for name, x in parties.items():
             if isinstance(x, tuple):
@@ -160,6 +173,7 @@ class Trained:
             name
             for name in self.result["parties"]
             if name not in rows
+            and name not in absent
             and self._preparation(name)[1]
             and (aligned or self._saved(name)["weights"])  # else it never learnt anything
         ]
@@ -169,7 +183,7 @@ class Trained:
         if not count:
             raise DataError("there are no rows to predict: give at least one")
         for name in self.result["parties"]:
-            if name not in rows and not self._preparation(name)[1]:
+            if name not in rows and name not in absent and not self._preparation(name)[1]:
                 rows[name] = torch.empty(count, 0), torch.arange(count)
         return rows
 

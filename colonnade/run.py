@@ -7,17 +7,19 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from colonnade import assemble, identity, state
+from colonnade import absence, assemble, identity, state
 from colonnade import config as configuration
 from colonnade import folder as folders
 from colonnade.assemble import Federation
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY
 from colonnade.errors import ColonnadeError, RunError
+from colonnade.launch import Options, launch
 from colonnade.method import bind
-from colonnade.party import Meter, Party
+from colonnade.observer import Observer
+from colonnade.party import Party
 from colonnade.result import Result, account, combine, divergence
 from colonnade.runtime import local
 from colonnade.runtime.checkpoint import Checkpoints
@@ -25,20 +27,8 @@ from colonnade.runtime.drive import reproducible
 from colonnade.wire import Ledger, Wire, ledger
 from colonnade.wire.record import Recorder
 
+Runtime = Literal["local", "process"]
 Source = str | Path | Mapping[str, Any] | Config
-
-
-class Observer:
-    """What a progress display may override; the default shows nothing.
-
-    It is reachable from every party, so it is given no party: only meters and finished rows.
-    """
-
-    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Ledger) -> None: ...
-
-    def epoch(self, party: str, row: Mapping[str, Any]) -> None: ...
-
-    def ended(self) -> None: ...
 
 
 def run(
@@ -52,6 +42,8 @@ def run(
     overwrite: bool = False,
     observer: Observer | None = None,
     lose: Mapping[str, int] | None = None,
+    runtime: Runtime | None = None,
+    processes: Options | None = None,
 ) -> Result:
     """Train one configuration and return its result.
 
@@ -63,6 +55,9 @@ def run(
     overwrite  replace an older run in the folder `out`, or in runs/<name>
     observer   is told how the run goes; see Observer
     lose       {"shop": 12}: rehearse the loss of a party after 12 training steps
+    runtime    "local": all parties in this process (the default); "process": one process each,
+               over mutual TLS; a resumed run keeps its own
+    processes  how those are looked after; see launch.Options
     """
     began = time.perf_counter()
     observer = observer or Observer()
@@ -82,11 +77,18 @@ def run(
             if out is not None:
                 raise RunError("resume goes on in its own folder: leave `out` away")
             folder = Path(resume)
-            attempt = folders.reopen(folder, settings)["attempt"] + 1
-            folders.mark(folder, settings, attempt)
+            manifest = folders.reopen(folder, settings)
+            attempt = manifest["attempt"] + 1
+            runtime = _same_runtime(runtime, str(manifest.get("runtime", "local")), folder)
+            folders.mark(folder, settings, attempt, runtime=runtime)
         else:
             folder = Path(out) if out is not None else folders.free(settings.run.name, overwrite)
-            attempt = folders.create(folder, settings, overwrite)
+            runtime = runtime or "local"
+            attempt = folders.create(folder, settings, overwrite, runtime=runtime)
+        if runtime == "process":
+            return _run_processes(
+                settings, federation, folder, observer, processes or Options(), attempt
+            )
         earlier = folders.seconds_so_far(folder) if resume else 0.0
         book = Ledger(folder / "ledger.jsonl", attempt)
         recorder = Recorder(folder / "record", settings.run.record) if settings.run.record else None
@@ -147,7 +149,53 @@ def run(
             folders.save_weights(party, folder / "weights.part")
         (folder / "weights.part").rename(folder / "weights")  # all of them make a finished run
         checkpoints.clear()
+        weights = {name: party.weights() for name, party in federation.parties.items()}
+        _measure_absence(settings, federation, weights, content, folder)
     return Result(content, folder)
+
+
+def _run_processes(
+    settings: Config,
+    federation: Federation,
+    folder: Path,
+    observer: Observer,
+    options: Options,
+    attempt: int,
+) -> Result:
+    """Steps 3 to 6, with one process per party."""
+    try:
+        content = launch(settings, federation, folder, observer, options, attempt)
+    except KeyboardInterrupt as stop:
+        stop.add_note(f"go on with: colonnade run --resume {folder}")
+        raise
+    except ColonnadeError as error:
+        error.add_note(f"what was reached lies in {folder}")
+        raise
+    (folder / "weights.part").rename(folder / "weights")
+    weights = {name: state.load(folder / "weights" / name)["weights"] for name in federation.cast}
+    _measure_absence(settings, federation, weights, content, folder)
+    return Result(content, folder)
+
+
+def _measure_absence(
+    settings: Config,
+    federation: Federation,
+    weights: Mapping[str, Any],
+    content: dict[str, Any],
+    folder: Path,
+) -> None:
+    """6. What is left without each party; nothing else changes by it."""
+    found = absence.measure(settings, federation, weights, content["metrics"])
+    for split, shares in found.items():
+        content["metrics"][split]["absent"] = shares
+    if found:
+        state.write_text(json.dumps(content, indent=1), folder / "result.json")
+
+
+def _same_runtime(asked: str | None, before: str, folder: Path) -> Any:
+    if asked not in (None, before):
+        raise RunError(f"{folder} was begun with --runtime {before}: resume it with that")
+    return before
 
 
 def _train(

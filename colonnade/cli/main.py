@@ -6,7 +6,7 @@ import argparse
 import csv
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,18 @@ from rich.text import Text
 
 import colonnade
 from colonnade import data, demo, methods, predict, report, reproduce
+from colonnade.cli import certs, doctor, party
 from colonnade.cli.progress import Progress
 from colonnade.errors import ColonnadeError, DataError, InputError, RunError
+from colonnade.launch import Options
+from colonnade.observer import Observer
 from colonnade.report import units
 from colonnade.result import Result, read_json
-from colonnade.run import Observer, run
+from colonnade.run import run
 from colonnade.wire import ledger
+from colonnade.wire.reconcile import reconcile
+
+SHOWN = 10  # rows of each sort that fit a screen
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser().parse_args(arguments)
     errors = Console(stderr=True, highlight=False)
     try:
-        parsed.command(parsed)
+        code: int | None = parsed.command(parsed)
     except ColonnadeError as error:
         if parsed.traceback:
             raise
@@ -41,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # the reader of a pipe has left; there is nobody to tell
         return 1
-    return 0
+    return code or 0
 
 
 def _notes(error: BaseException) -> str:
@@ -71,7 +77,23 @@ def parser() -> argparse.ArgumentParser:
         dest="overrides",
         help="override a setting, such as epochs=3 or splitnn.cut=sum",
     )
-    sub.add_argument("--runtime", choices=["local"], default="local")
+    sub.add_argument(
+        "--runtime",
+        choices=["local", "process"],
+        help="all parties in this process (the default), or one process each over mutual TLS",
+    )
+    sub.add_argument(
+        "--restarts", type=_count, default=3, metavar="N", help="of a process that died"
+    )
+    sub.add_argument(
+        "--on-lost",
+        choices=["wait", "stop", "continue"],
+        default="wait",
+        help="what to do about a party that does not come back",
+    )
+    sub.add_argument(
+        "--deadline", type=float, default=60.0, metavar="S", help="how long it is waited for"
+    )
     sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<name>")
     sub.add_argument("--overwrite", action="store_true", help="replace an older run there")
     sub.add_argument("--resume", type=Path, metavar="DIR", help="go on with a stopped run")
@@ -85,6 +107,13 @@ def parser() -> argparse.ArgumentParser:
         default=[],
         metavar="PARTY=FILE",
         help="new rows of one party (.npy or .csv); default: the run's test rows",
+    )
+    sub.add_argument(
+        "--absent",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="do without this passive party; may be repeated",
     )
     sub.add_argument("--out", type=Path, metavar="FILE", help="default: RUN/predictions.csv")
 
@@ -133,13 +162,29 @@ def parser() -> argparse.ArgumentParser:
     )
 
     sub = _command(commands, "ledger", _ledger, "what left each party")
-    sub.add_argument("run", type=Path, metavar="RUN")
+    sub.add_argument("run", type=Path, nargs="?", metavar="RUN")
+    sub.add_argument(
+        "--reconcile",
+        type=Path,
+        nargs=2,
+        metavar=("A", "B"),
+        help="compare two parties' run folders or ledgers: what one sent, the other received",
+    )
+    certs.add(commands, _command)
+    party.add(commands, _command)
+    doctor.add(commands, _command)
     return top
 
 
 def _positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text}: give a whole number from 1")
+    return int(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text}: give a whole number from 0")
     return int(text)
 
 
@@ -191,6 +236,8 @@ def _run(arguments: argparse.Namespace) -> None:
         resume=arguments.resume,
         overwrite=arguments.overwrite,
         observer=Progress(console),
+        runtime=arguments.runtime,
+        processes=Options(arguments.restarts, arguments.on_lost, arguments.deadline),
     )
     _finish(arguments, console, [result])
 
@@ -216,7 +263,7 @@ def _predict(arguments: argparse.Namespace) -> None:
     console = _console(arguments)
     trained = predict.load(arguments.run)
     rows = dict(_rows(text) for text in arguments.data) or None
-    predictions = trained.predict(rows)
+    predictions = trained.predict(rows, arguments.absent)
     truth = None if rows is not None else trained.labels()
     out = arguments.out or arguments.run / "predictions.csv"
     _write_predictions(predictions, truth, out)
@@ -370,7 +417,11 @@ def _report(arguments: argparse.Namespace) -> None:
         _say(str(page))
 
 
-def _ledger(arguments: argparse.Namespace) -> None:
+def _ledger(arguments: argparse.Namespace) -> int:
+    if (arguments.run is None) == (arguments.reconcile is None):
+        raise RunError("colonnade ledger: give either a RUN, or --reconcile A B")
+    if arguments.reconcile is not None:
+        return _reconcile(arguments)
     path = arguments.run / "ledger.jsonl"
     (result,) = _results([arguments.run])
     if not path.exists():
@@ -382,12 +433,49 @@ def _ledger(arguments: argparse.Namespace) -> None:
         kind |= {key: declared[key] for key in ("shape", "dtype", "reveals") if key in declared}
     if arguments.json:
         _say(json.dumps(wire))
-        return
+        return 0
     console = _console(arguments)
     console.print(report.flows_table(wire["flows"], result["wire"]["by_kind"]))
     console.print(
         f"{units.count(wire['messages'])} messages, {units.size(wire['bytes'])}; "
         "the chain of hashes holds"
+    )
+    return 0
+
+
+def _reconcile(arguments: argparse.Namespace) -> int:
+    """Two ledgers side by side; 1 where they do not fit."""
+    found = reconcile(*arguments.reconcile)
+    one, other = found.owners
+    lines = [f"{one} and {other}"]
+    if not found.broken:
+        lines.append(f"  matched              {units.count(found.matched)}, {units.size(found.bytes)}")
+    for what, rows in (("sent, not received", found.unreceived), ("never sent", found.unsent)):
+        lines += [f"  {what:20} {len(rows)}"] if rows else []
+        lines += [f"    {_row(row)}" for row in rows[:SHOWN]]
+    for mine, its in found.different[:SHOWN]:
+        lines += [f"  different            {_row(mine)}"]
+        lines += [
+            f"    {part:18} {mine[part]} at {one}, {its[part]} at {other}"
+            for part in mine
+            if part != "row" and mine[part] != its[part]
+        ]
+    if len(found.different) > SHOWN:
+        lines.append(f"  different            {len(found.different) - SHOWN} more")
+    lines += [f"fault: {fault}" for fault in found.faults]
+    if not found.faults:
+        why = "; what did not arrive was done again, or is of an unfinished run"
+        lines.append(f"the two ledgers agree{why if found.unreceived else ''}")
+    if arguments.json:
+        _say(json.dumps(found.content()))
+    _console(arguments).print(Text("\n".join(lines)), soft_wrap=True)
+    return 1 if found.faults else 0
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    return (
+        f"{row['sender']} → {row['receiver']}, {row['kind']} {row['sequence']} of attempt "
+        f"{row['attempt']}: {units.count(row['bytes'])} bytes (row {row['row']})"
     )
 
 

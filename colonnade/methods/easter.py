@@ -11,6 +11,7 @@ Learning". C = K + 1 parties, networks h_k (embedding) and p_k (decision) of any
     3. R_k = p_k(E)                          →    3. R_0 = p_0(E)
                                              ←    4. L_k = loss(R_k, Y), dL_k/dR_k for every k
     5. back-propagate dL_k/dR_k through p_k, and with the factor dE/dE_k = 1/C through h_k; step
+    6. every epoch: the mean of all its E_k  →    6. keep it, for when k is absent
 
 Four messages per batch and passive party. Every h_k is trained by its own head alone; with
 `gradient = "joint"` the active party also gathers dL_k/dE and returns their sum (two more
@@ -19,6 +20,11 @@ messages), which makes it a split network with C heads.
 Masks hide single embeddings from an active party that keeps to this protocol; with K = 2, one
 passive party that colludes with it unmasks the other. Labels are not hidden: dL_k/dR_k shows them
 to the passive parties, and `label_leak` says how many.
+
+An absent party takes no part in keys, masks and messages. Its mean stands in for its E_k; with
+`stand_in = "present"` nobody tells a mean, and C counts those who are there. Over a network the
+same rows must never meet the same weights once with and once without a party, in an evaluation or
+a step done again: the difference of the two sums is its embedding, whatever the masks.
 """
 
 from __future__ import annotations
@@ -48,6 +54,7 @@ GRADIENT = Kind(
 )
 HEAD_GRADIENT = Kind("head_gradient", ("batch", "dim"), reveals="the sender's p_k, through dL_k/dE")
 JOINT_GRADIENT = Kind("joint_gradient", ("batch", "dim"), reveals="all heads, through Σ_k dL_k/dE")
+MEAN = Kind("mean_embedding", ("dim",), reveals="the sender's mean embedding over its training")
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,7 @@ class Easter:
     ring: Literal[64, 32] = 64  # bits of a masked number
     fraction: int | None = None  # f, how many of them lie behind the point; None: 24, or 16 of 32
     one_passive: bool = False  # allow a federation of two, in which no mask can hide anything
+    stand_in: Literal["mean", "present"] = "mean"  # for an absent party: its mean, or nobody
 
     def __post_init__(self) -> None:
         if self.dim < 1:
@@ -83,10 +91,13 @@ class Easter:
 async def passive(me: Party, active: Peer, passives: list[Peer], cfg: Easter) -> None:
     part = await passive_part(me, active, passives, cfg)
     embed, decide = models_of(me, cfg)
+    mean = mean_of(me, me.name, cfg)
     optimizer = me.optimizer(embed, decide)
     for _ in me.epochs():
         for batch in me.batches():
             embedding = embed(batch.x)
+            if cfg.stand_in == "mean":
+                mean.add(embedding.detach())
             passive_send(me, active, part, embedding.detach(), Moment(*me.position))  # 1.
             shared = (await active.recv(GLOBAL)).requires_grad_()  # 2. wait for E
             prediction = decide(shared)
@@ -100,6 +111,9 @@ async def passive(me: Party, active: Peer, passives: list[Peer], cfg: Easter) ->
                 gradient = await active.recv(JOINT_GRADIENT)
             back_propagate(embedding, gradient, part, cfg)  # … and through h_k
             optimizer.step()
+        if cfg.stand_in == "mean":
+            with me.evaluating():
+                active.send(MEAN, part.weight * mean.value())  # 6.
         for split in me.evaluations:
             await passive_rows(me, active, part, cfg, split, send=True)
 
@@ -107,6 +121,8 @@ async def passive(me: Party, active: Peer, passives: list[Peer], cfg: Easter) ->
 async def active(me: Party, passives: list[Peer], cfg: Easter) -> None:
     part = await active_part(me, passives, cfg)
     embed, decide = models_of(me, cfg)
+    means = {peer: mean_of(me, peer.name, cfg) for peer in passives}
+    passives = present(passives)
     optimizer = me.optimizer(embed, decide)
     for _ in me.epochs():
         for batch in me.batches():
@@ -134,8 +150,11 @@ async def active(me: Party, passives: list[Peer], cfg: Easter) -> None:
             optimizer.step()
             for name, loss in zip([me.name, *(p.name for p in passives)], losses, strict=True):
                 me.log(of=name, loss=loss)
-            if moment.step == 0:  # once per epoch: it is the same in every batch
+            if moment.step == 0 and passives:  # once per epoch: it is the same in every batch
                 me.log(label_leak=label_leak([r.grad for r in predictions[1:]], batch.labels))
+        if cfg.stand_in == "mean":
+            for peer in passives:
+                means[peer].replace(await peer.recv(MEAN))  # 6.
         for split in me.evaluations:
             for name, logits in (await active_rows(me, passives, part, cfg, split)).items():
                 me.score(split, logits, of=name)
@@ -150,7 +169,8 @@ async def passive_predict(
 
 async def active_predict(me: Party, passives: list[Peer], cfg: Easter, split: str) -> Tensor:
     part = await active_part(me, passives, cfg)
-    return (await active_rows(me, passives, part, cfg, split, receive=False))[me.name]
+    rows = await active_rows(me, present(passives), part, cfg, split, receive=False)
+    return rows[me.name]
 
 
 async def passive_rows(
@@ -197,25 +217,53 @@ class Part:
 
     masks: Masks | None  # None: embeddings are sent as they are
     kind: Kind  # what they are sent as
+    parties: int  # C, those that something stands in for included
     weight: float  # what E_k is multiplied by before it is sent
     share: float  # dE/dE_k, as h_k is trained with it
+    absent: Tensor | None = None  # what stands in for all absent parties, (dim,)
 
 
 async def passive_part(me: Party, active: Peer, passives: Sequence[Peer], cfg: Easter) -> Part:
+    there, members = present(passives), members_of([active, *passives], cfg)
+    check_hidden([me.name, *(peer.name for peer in there)], cfg)
     masks = None
     if cfg.mask != "none":
-        secrets = await keys.passive_keys(me, active, passives, masking_of(cfg))
-        ring = ring_of(cfg, len(passives) + 1)
+        secrets = await keys.passive_keys(me, active, there, masking_of(cfg))
+        ring = ring_of(cfg, len(there) + 1)
         masks = Masks(me.name, active.name, secrets, ring, constant=cfg.mask == "paper")
-    return Part(masks, kind_of(cfg, len(passives) + 1), *weights_of(me, [active, *passives], cfg))
+    return Part(masks, kind_of(cfg, len(there) + 1), *weights_of(me, members, cfg))
 
 
 async def active_part(me: Party, passives: Sequence[Peer], cfg: Easter) -> Part:
+    there, members = present(passives), members_of(passives, cfg)
+    check_hidden([peer.name for peer in there], cfg)
     masks = None
-    if cfg.mask != "none":
-        secrets = await keys.active_keys(me, passives, masking_of(cfg))
-        masks = Masks(me.name, me.name, secrets, ring_of(cfg, len(passives)))
-    return Part(masks, kind_of(cfg, len(passives)), *weights_of(me, passives, cfg))
+    if cfg.mask != "none" and there:
+        secrets = await keys.active_keys(me, there, masking_of(cfg))
+        masks = Masks(me.name, me.name, secrets, ring_of(cfg, len(there)))
+    gone = [mean_of(me, peer.name, cfg).value() for peer in members if not peer.present]
+    absent = torch.stack(gone).sum(0) if gone else None
+    return Part(masks, kind_of(cfg, len(there)), *weights_of(me, members, cfg), absent)
+
+
+def present(peers: Sequence[Peer]) -> list[Peer]:
+    """Those who take part in keys, masks and messages."""
+    return [peer for peer in peers if peer.present]
+
+
+def members_of(peers: Sequence[Peer], cfg: Easter) -> list[Peer]:
+    """Those who have a share of E, by themselves or by what stands in for them."""
+    return list(peers) if cfg.stand_in == "mean" else present(peers)
+
+
+def check_hidden(passives: Sequence[str], cfg: Easter) -> None:
+    """The sum over one passive party is its own embedding: only where that is accepted."""
+    if len(passives) == 1 and cfg.mask != "none" and not cfg.one_passive:
+        raise MethodError(
+            f"mask = '{cfg.mask}' cannot hide the embeddings of '{passives[0]}': with one passive "
+            "party their sum is the party's own. Add a party, or accept it with [easter] "
+            "one_passive = true"
+        )
 
 
 def masking_of(cfg: Easter) -> str:
@@ -234,14 +282,15 @@ def kind_of(cfg: Easter, passives: int) -> Kind:
     return MASKED if cfg.mask == "prg" and passives > 1 else WEAKLY_MASKED
 
 
-def weights_of(me: Party, others: Sequence[Peer], cfg: Easter) -> tuple[float, float]:
+def weights_of(me: Party, others: Sequence[Peer], cfg: Easter) -> tuple[int, float, float]:
+    """C, the weight of E_k, and dE/dE_k."""
     names = sorted([me.name, *(peer.name for peer in others)])  # one order, one sum, one rounding
     weight = 1.0
     if cfg.aggregate == "weighted":
         weight = cfg.weights.get(me.name, 1.0) / sum(cfg.weights.get(n, 1.0) for n in names)
     if cfg.gradient == "unit":
-        return weight, 1.0
-    return weight, weight / len(names) if cfg.aggregate == "mean" else weight
+        return len(names), weight, 1.0
+    return len(names), weight, weight / len(names) if cfg.aggregate == "mean" else weight
 
 
 def passive_send(me: Party, active: Peer, part: Part, embedding: Tensor, moment: Moment) -> None:
@@ -258,7 +307,7 @@ def passive_send(me: Party, active: Peer, part: Part, embedding: Tensor, moment:
 async def active_mean(
     me: Party, passives: Sequence[Peer], part: Part, embedding: Tensor, moment: Moment, cfg: Easter
 ) -> Tensor:
-    """E from the active party's own embedding and the sum over all passive ones, (batch, dim)."""
+    """E from the active party's own embedding and the sum over the passive ones, (batch, dim)."""
     weighted = embedding if part.weight == 1.0 else part.weight * embedding
     if part.masks is None:
         total = torch.stack([weighted, *[await p.recv(part.kind) for p in passives]]).sum(0)
@@ -266,7 +315,9 @@ async def active_mean(
         messages = {peer.name: await peer.recv(part.kind) for peer in passives}
         with me.timing("masking"):
             total = weighted + part.masks.total(messages, moment, embedding.shape).to(me.device)
-    return total / (len(passives) + 1) if cfg.aggregate == "mean" else total
+    if part.absent is not None:
+        total = total + part.absent
+    return total / part.parties if cfg.aggregate == "mean" else total
 
 
 def back_propagate(embedding: Tensor, gradient: Tensor | None, part: Part, cfg: Easter) -> None:
@@ -295,16 +346,42 @@ def models_of(me: Party, cfg: Easter) -> tuple[nn.Module, nn.Module]:
     return embed, me.keep("decision", lambda: head(me.recipe.model, cfg.dim, len(me.classes)))
 
 
+class Mean(nn.Module):
+    """The mean of one party's training embeddings so far, zero before the first.
+
+    Summed with more digits than its rows have: a long training adds up millions of them.
+    """
+
+    total: Tensor  # float64 (d,)
+    rows: Tensor  # int64 ()
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(dim, dtype=torch.float64))
+        self.register_buffer("rows", torch.zeros((), dtype=torch.int64))
+
+    def add(self, embedding: Tensor) -> None:
+        self.total.add_(embedding.sum(0))
+        self.rows.add_(len(embedding))
+
+    def value(self) -> Tensor:
+        return (self.total / self.rows.clamp(min=1)).float()  # (d,)
+
+    def replace(self, mean: Tensor) -> None:
+        """Take another party's word for it."""
+        self.total.copy_(mean)
+        self.rows.fill_(1)
+
+
+def mean_of(me: Party, passive: str, cfg: Easter) -> Mean:
+    """What stands in for a passive party; kept with the weights, but no optimiser sees it."""
+    return me.keep(f"mean of {passive}", lambda: Mean(cfg.dim))
+
+
 def cast(parties: Sequence[str], holder: str, options: Easter) -> dict[str, str]:
     """Two parties only where it is said that nothing will be hidden."""
     roles = active_and_passives(parties, holder, options)
-    if len(parties) == 2 and options.mask != "none" and not options.one_passive:
-        (other,) = (name for name in parties if name != holder)
-        raise MethodError(
-            f"mask = '{options.mask}' cannot hide the embeddings of '{other}': with one passive "
-            "party their sum is the party's own. Add a party, or accept it with [easter] "
-            "one_passive = true"
-        )
+    check_hidden([name for name in parties if name != holder], options)
     if strangers := [name for name in options.weights if name not in parties]:
         there = ", ".join(parties)
         raise ConfigError(
@@ -327,9 +404,12 @@ METHOD = Method(
         GRADIENT,
         HEAD_GRADIENT,
         JOINT_GRADIENT,
+        MEAN,
         *keys.KINDS,
     ),
     cast=cast,
+    absent=True,
     signs=lambda options: options.mask != "none",
+    check_present=check_hidden,
     reference="EASTER: Embedding Aggregation-based Heterogeneous Models Training in Vertical FL",
 )

@@ -12,6 +12,9 @@ SplitNN" (2021); with `cut = "concat"` and the same network everywhere this is t
     6. back-propagate, step
 
 Two messages per batch and passive party. Evaluation and prediction send embeddings only.
+
+An absent party gets and sends nothing. In place of its h_k stands, in every row, the mean of all
+that it sent during training; nothing is learnt through it.
 """
 
 from __future__ import annotations
@@ -65,19 +68,23 @@ async def passive(me: Party, active: Peer, cfg: SplitNN) -> None:
 
 async def active(me: Party, passives: list[Peer], cfg: SplitNN) -> None:
     bottoms = [bottom_of(me, cfg)] if me.has_features else []
-    top = top_of(me, len(passives), cfg)
+    top, means = top_of(me, len(passives), cfg), means_of(me, passives, cfg)
     optimizer = me.optimizer(*bottoms, top)
     for _ in me.epochs():
         for batch in me.batches():
             own = [bottom(batch.x) for bottom in bottoms]  # 1. forward to the cut
-            received = [await peer.recv(EMBEDDING) for peer in passives]  # 2. wait for every h_k
-            leaves = [embedding.requires_grad_() for embedding in received]
-            loss = F.cross_entropy(top(join([*own, *leaves], cfg)), batch.labels)  # 3. the loss
+            received = await gather(passives, means, len(batch))  # 2. wait for every h_k
+            for peer, mean, embedding in zip(passives, means, received, strict=True):
+                if peer.present:
+                    mean.add(embedding)
+                    embedding.requires_grad_()
+            loss = F.cross_entropy(top(join([*own, *received], cfg)), batch.labels)  # 3. the loss
             optimizer.zero_grad()
             loss.backward()  # 4. back-propagate, step
             optimizer.step()
-            for peer, leaf in zip(passives, leaves, strict=True):
-                peer.send(GRADIENT, leaf.grad)  # 5. send dL/dh_k
+            for peer, leaf in zip(passives, received, strict=True):
+                if leaf.grad is not None:  # what stands in for an absent party has none
+                    peer.send(GRADIENT, leaf.grad)  # 5. send dL/dh_k
             me.log(loss=loss)
         for split in me.evaluations:
             me.score(split, await active_predict(me, passives, cfg, split))
@@ -92,14 +99,22 @@ async def passive_predict(me: Party, active: Peer, cfg: SplitNN, split: str) -> 
 
 async def active_predict(me: Party, passives: list[Peer], cfg: SplitNN, split: str) -> Tensor:
     bottoms = [bottom_of(me, cfg)] if me.has_features else []
-    top = top_of(me, len(passives), cfg)
+    top, means = top_of(me, len(passives), cfg), means_of(me, passives, cfg)
     logits = []
     with me.evaluating():
         for batch in me.rows(split):
             own = [bottom(batch.x) for bottom in bottoms]
-            received = [await peer.recv(EMBEDDING) for peer in passives]
+            received = await gather(passives, means, len(batch))
             logits.append(top(join([*own, *received], cfg)))
     return torch.cat(logits)  # (rows, classes)
+
+
+async def gather(passives: list[Peer], means: Sequence[Mean], rows: int) -> list[Tensor]:
+    """Every h_k in the order of the parties, (rows, d); the mean where one is absent."""
+    return [
+        await peer.recv(EMBEDDING) if peer.present else mean.value().expand(rows, -1)
+        for peer, mean in zip(passives, means, strict=True)
+    ]
 
 
 def bottom_of(me: Party, cfg: SplitNN) -> nn.Module:
@@ -122,6 +137,33 @@ def top_of(me: Party, passives: int, cfg: SplitNN) -> nn.Module:
     )
 
 
+class Mean(nn.Module):
+    """The mean of one party's training embeddings so far, zero before the first.
+
+    Summed with more digits than its rows have: a long training adds up millions of them.
+    """
+
+    total: Tensor  # float64 (d,)
+    rows: Tensor  # int64 ()
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("total", torch.zeros(dim, dtype=torch.float64))
+        self.register_buffer("rows", torch.zeros((), dtype=torch.int64))
+
+    def add(self, embedding: Tensor) -> None:
+        self.total.add_(embedding.sum(0))
+        self.rows.add_(len(embedding))
+
+    def value(self) -> Tensor:
+        return (self.total / self.rows.clamp(min=1)).float()  # (d,)
+
+
+def means_of(me: Party, passives: Sequence[Peer], cfg: SplitNN) -> list[Mean]:
+    """What stands in for each passive party; kept with the weights, but no optimiser sees it."""
+    return [me.keep(f"mean of {peer.name}", lambda: Mean(cfg.dim)) for peer in passives]
+
+
 def join(embeddings: Sequence[Tensor], cfg: SplitNN) -> Tensor:
     """Let the embeddings meet at the cut: (batch, C·d) side by side, else (batch, d)."""
     if cfg.cut == "concat":
@@ -139,5 +181,6 @@ METHOD = Method(
         "passive": Role(passive, passive_predict),
     },
     kinds=(EMBEDDING, GRADIENT),
+    absent=True,
     reference="Romanini et al., PyVertical, arXiv:2104.00489",
 )

@@ -4,14 +4,14 @@ from colonnade.models.autoencoder import mlp_autoencoder, vgg_autoencoder, vgg_d
 from colonnade.models.cnn import cnn, lenet
 from colonnade.models.cuts import cuts, split
 from colonnade.models.mlp import mlp
-from colonnade.models.own import check_own, find_builder, is_own, path_of, sha256_of
-from colonnade.models.registry import head, names, network, options
+from colonnade.models.own import find_builder, is_own, path_of, sha256_of
+from colonnade.models.registry import check, head, names, network, options
 from colonnade.models.resnet import resnet
 from colonnade.models.vgg import VGG_CUTS, vgg16
 
 __all__ = [
     "VGG_CUTS",
-    "check_own",
+    "check",
     "cnn",
     "cuts",
     "find_builder",

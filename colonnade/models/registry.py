@@ -9,13 +9,14 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, get_args
 
+import torch
 from torch import nn
 
 from colonnade.errors import ConfigError
 from colonnade.models.cnn import cnn, lenet
 from colonnade.models.layers import Activation, Padding
 from colonnade.models.mlp import mlp
-from colonnade.models.own import is_own, own_network
+from colonnade.models.own import check_own, is_own, own_network
 from colonnade.models.resnet import PLANS, resnet
 from colonnade.models.vgg import vgg16
 
@@ -51,6 +52,15 @@ def network(name: str, shape: tuple[int, ...], out: int, **options: Any) -> nn.M
     if problems:
         raise ConfigError(problems)
     return build(shape, out, **options)
+
+
+def check(name: str, shape: tuple[int, ...], **options: Any) -> None:
+    """Refuse a network that cannot take rows of this shape; no weight of ours is made for it."""
+    if is_own(name):
+        check_own(name, shape, 8, **options)
+        return
+    with torch.device("meta"):
+        network(name, shape, 8, **options)
 
 
 def head(name: str, dim: int, classes: int) -> nn.Module:

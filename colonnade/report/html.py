@@ -26,6 +26,7 @@ from colonnade.report.overview import (
     per_party_accuracy,
     recipe,
     spent,
+    without,
 )
 from colonnade.report.schema import check
 
@@ -85,6 +86,7 @@ def _render(results: Sequence[Result]) -> str:
         beside=_beside([row.name for row in rows[1:]]),
         curves=_curves(results),
         parties_table=_parties_table(results[0]),
+        without=without(results[0]),
         colonnade=results[0]["environment"]["colonnade"],
     )
 

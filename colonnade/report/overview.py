@@ -49,6 +49,15 @@ def per_party_accuracy(result: Mapping[str, Any], split: str = "test") -> dict[s
     return {p: v for p in known if (v := number(found.get(p))) is not None}
 
 
+def without(result: Mapping[str, Any], split: str = "test") -> dict[str, tuple[float, float]]:
+    """By absent party: the accuracy that is left, and the difference in points."""
+    found, whole = result["metrics"].get(split, {}).get("absent", {}), accuracy(result, split)
+    if whole is None:
+        return {}
+    known = {p: v for p in result["parties"] if (v := number(found.get(p))) is not None}
+    return {party: (left, 100 * (left - whole)) for party, left in known.items()}
+
+
 def epochs(result: Mapping[str, Any]) -> int:
     """How many training epochs the run completed."""
     return len(result["timing"]["seconds_per_epoch"]) or len(result["history"])

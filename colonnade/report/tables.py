@@ -12,16 +12,19 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from colonnade.report import units
-from colonnade.report.overview import Overview, overviews
+from colonnade.report.overview import Overview, overviews, without
 from colonnade.report.prose import method_name
 
 if TYPE_CHECKING:
+    from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
 
-def summary(results: Sequence[Mapping[str, Any]]) -> Table:
-    """One line per run: what it achieved, what it cost."""
+def summary(results: Sequence[Mapping[str, Any]]) -> Group:
+    """One line per run: what it achieved, what it cost; and the first without each party."""
+    from rich.console import Group
+
     table = _table(
         "Run",
         "Method",
@@ -42,6 +45,14 @@ def summary(results: Sequence[Mapping[str, Any]]) -> Table:
             units.size(row.bytes),
             units.count(row.messages),
         )
+    return Group(table, *([absence(results[0])] if results and without(results[0]) else []))
+
+
+def absence(result: Mapping[str, Any]) -> Table:
+    """What is left of a run's accuracy while one of its parties is absent."""
+    table = _table("With one party absent", ">Accuracy", ">Points")
+    for party, (left, difference) in without(result).items():
+        table.add_row(_text(party), units.percent(left), units.points(difference))
     return table
 
 

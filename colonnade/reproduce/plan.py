@@ -141,7 +141,8 @@ def _planned(
             runs.set,
             last,
             {"method": runs.method, "name": key, "seed": seed, "device": device},
-            {"checkpoint": {"epochs": 0}},  # only the numbers are kept
+            # Only the numbers of the table are kept.
+            {"checkpoint": {"epochs": 0}, "absence": False},
         )
         if parties:
             recipes = {**table.columns, **table.recipes}

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from colonnade import state
+from colonnade.errors import RunError
 from colonnade.party import Party
 
 
@@ -74,3 +75,120 @@ class Checkpoints:
 
     def _complete(self, place: Path) -> bool:
         return all(self._file(place, name).with_suffix(".json").exists() for name in self._members)
+
+
+class OwnCheckpoints:
+    """The checkpoints of one party in a process of its own.
+
+        checkpoints/000003-train-00002-0000000.safetensors + .json
+        checkpoints/finished.safetensors + .json
+
+    It keeps every one until it hears that all parties have written it: so there is always a
+    place that everybody can go back to.
+    """
+
+    def __init__(self, folder: Path, before: Callable[[], None]) -> None:
+        self._folder, self._before = folder, before
+        self._finished = folder / "finished"
+
+    def save(self, party: Party) -> str:
+        """Write a checkpoint at the party's position; its label is the same at every party."""
+        self._before()
+        phase, epoch, step = party.position
+        label = f"{phase}-{epoch:05d}-{step:07d}"
+        held = self._files()
+        number = int(held[-1].name.partition("-")[0]) + 1 if held else 0
+        self._write(party, self._folder / f"{number:06d}-{label}")
+        return label
+
+    def finish(self, party: Party) -> None:
+        """The role has ended: this is its last word."""
+        self._before()
+        self._write(party, self._finished)
+
+    @property
+    def finished(self) -> bool:
+        return self._finished.with_suffix(".json").exists()
+
+    def held(self) -> list[str]:
+        """The labels of what is there, oldest first."""
+        return [file.name.partition("-")[2] for file in self._files()]
+
+    def go_back(self, label: str | None) -> dict[str, Any] | None:
+        """The snapshot of this label, or the last word of a role that never wrote it; what came
+        later is removed. None: from the beginning."""
+        if label is None:
+            self.clear()
+            return None
+        found = None
+        for file in self._files():
+            if found is not None:
+                _remove(file)
+            elif file.name.partition("-")[2] == label:
+                found = file
+        if found is None:
+            return self.last_word()
+        _remove(self._finished)
+        snapshot: dict[str, Any] = state.load(found)
+        return snapshot
+
+    def last_word(self) -> dict[str, Any]:
+        snapshot: dict[str, Any] = state.load(self._finished)
+        return snapshot
+
+    def commit(self, label: str) -> None:
+        """Everybody has this one: what came before has done its work."""
+        files = self._files()
+        labels = [file.name.partition("-")[2] for file in files]
+        if label in labels:
+            for file in files[: labels.index(label)]:
+                _remove(file)
+
+    def clear(self) -> None:
+        if self._folder.exists():
+            shutil.rmtree(self._folder)
+
+    def _write(self, party: Party, place: Path) -> None:
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            state.save(party.snapshot(), place)
+        except OSError as error:
+            raise RunError(
+                f"the checkpoint {place} cannot be written: {error.strerror}. Make room and start "
+                "again: the one before is intact"
+            ) from error
+
+    def _files(self) -> list[Path]:
+        if not self._folder.exists():
+            return []
+        complete = [file.with_suffix("") for file in self._folder.glob("*-*.json")]
+        return sorted(complete)
+
+
+class NoCheckpoints(OwnCheckpoints):
+    """For work that is short enough to be done again."""
+
+    def __init__(self) -> None:
+        super().__init__(Path(), lambda: None)
+
+    def save(self, party: Party) -> str:
+        return ""
+
+    def finish(self, party: Party) -> None: ...
+
+    @property
+    def finished(self) -> bool:
+        return False
+
+    def held(self) -> list[str]:
+        return []
+
+    def go_back(self, label: str | None) -> dict[str, Any] | None:
+        return None
+
+    def commit(self, label: str) -> None: ...
+
+
+def _remove(place: Path) -> None:
+    place.with_suffix(".json").unlink(missing_ok=True)  # first: without it the rest is nothing
+    place.with_suffix(".safetensors").unlink(missing_ok=True)

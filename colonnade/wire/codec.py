@@ -27,20 +27,28 @@ from colonnade.wire.kind import DTYPE_NAMES, DTYPES, Value
 MAP, TENSOR, BOOL, INT, FLOAT, TEXT, BYTES = range(1, 8)
 DTYPE_CODES = {name: code for code, name in enumerate(DTYPES)}
 CODE_DTYPES = list(DTYPES.values())
+_NUMPY = frozenset(DTYPES.values()) - {torch.bfloat16, torch.bool}  # as NumPy has them too
+_HEADERS = [struct.Struct(f"<BBB{rank}Q") for rank in range(17)]
 
 MAX_RANK = 16
 MAX_DEPTH = 16
 MAX_NAMES = 1 << 20
 MAX_ELEMENTS = 1 << 48
+ALIGNMENT = 64
 
 
 def encode(value: Value) -> bytes:
     """The one encoding of `value`."""
+    return b"".join(parts(value))
+
+
+def parts(value: Value) -> list[bytes | memoryview]:
+    """The same in pieces, of which the large ones are the tensors' own memory: no copy."""
     if sys.byteorder != "little":
         raise CodecError("this machine is big-endian; tensors are sent as they lie in memory")
-    parts: list[bytes | memoryview] = []
-    _encode(value, parts, 0)
-    return b"".join(parts)
+    pieces: list[bytes | memoryview] = []
+    _encode(value, pieces, 0)
+    return pieces
 
 
 def size(value: Value) -> int:
@@ -58,13 +66,26 @@ def size(value: Value) -> int:
     return 5 + sum(2 + len(name.encode()) + size(child) for name, child in value.items())
 
 
-def decode(data: bytes | memoryview) -> Value:
-    """The value of a whole message; anything else is refused with a CodecError."""
+def decode(data: bytes | memoryview, *, adopt: bool = False) -> Value:
+    """The value of a whole message; anything else is refused with a CodecError.
+
+    adopt  `data` comes from `room` and is given away: a message that is one tensor stays in it
+    """
     view = memoryview(data).cast("B")
-    value, end = _decode(view, 0, 0)
+    value, end = _decode(view, 0, 0, adopt)
     if end != len(view):
         raise CodecError(f"{len(view) - end} bytes follow the end of the message")
     return value
+
+
+def room(size: int, begin: bytes) -> memoryview:
+    """Memory for a message of `size` bytes that begins so; a tensor in it lies where torch would
+    put it, because sums of misaligned numbers may differ in their last bits."""
+    header = 3 + 8 * begin[2] if len(begin) > 2 and begin[0] == TENSOR else 0
+    memory = np.empty(size + ALIGNMENT, np.uint8)  # the pages are taken as they are filled
+    address: int = memory.__array_interface__["data"][0]
+    start = -(address + header) % ALIGNMENT
+    return memory[start : start + size].data
 
 
 def _encode(value: object, parts: list[bytes | memoryview], depth: int) -> None:
@@ -126,19 +147,22 @@ def _encode_tensor(value: Tensor, parts: list[bytes | memoryview]) -> None:
         )
     if value.dim() > MAX_RANK:
         raise CodecError(f"a tensor of {value.dim()} dimensions; {MAX_RANK} at most")
-    parts.append(struct.pack("<BBB", TENSOR, DTYPE_CODES[name], value.dim()))
-    parts.append(struct.pack(f"<{value.dim()}Q", *value.shape))
-    if value.numel():
+    header = _HEADERS[value.dim()]
+    parts.append(header.pack(TENSOR, DTYPE_CODES[name], value.dim(), *value.shape))
+    if value.dtype in _NUMPY and value.is_contiguous() and value.is_cpu and not value.is_neg():
+        if value.numel():
+            parts.append(value.detach().numpy().reshape(-1).data.cast("B"))
+    elif value.numel():
         plain = value.detach().resolve_neg().to("cpu")  # no lazy sign: bytes as they are read
         # A single element may have any stride, which view would refuse.
         flat = plain.contiguous().as_strided((plain.numel(),), (1,)).view(torch.uint8)
         parts.append(flat.numpy().data)
 
 
-def _decode(view: memoryview, at: int, depth: int) -> tuple[Value, int]:
+def _decode(view: memoryview, at: int, depth: int, adopt: bool = False) -> tuple[Value, int]:
     (tag,), at = _unpack("<B", view, at)
     if tag == TENSOR:
-        return _decode_tensor(view, at)
+        return _decode_tensor(view, at, adopt)
     if tag == BOOL:
         (flag,), at = _unpack("<B", view, at)
         if flag > 1:
@@ -175,7 +199,7 @@ def _decode_map(view: memoryview, at: int, depth: int) -> tuple[Value, int]:
     return tree, at
 
 
-def _decode_tensor(view: memoryview, at: int) -> tuple[Tensor, int]:
+def _decode_tensor(view: memoryview, at: int, adopt: bool = False) -> tuple[Tensor, int]:
     (code, rank), at = _unpack("<BB", view, at)
     if code >= len(CODE_DTYPES):
         raise CodecError(f"no dtype has the code {code}")
@@ -186,12 +210,15 @@ def _decode_tensor(view: memoryview, at: int) -> tuple[Tensor, int]:
         raise CodecError(f"a tensor of shape {shape}")  # also an empty one with absurd sizes
     dtype = CODE_DTYPES[code]
     raw, at = _take(view, at, math.prod(shape) * dtype.itemsize)
+    if not len(raw):
+        return torch.empty(shape, dtype=dtype), at
     if dtype == torch.bool and any(byte > 1 for byte in set(bytes(raw))):
         raise CodecError("a truth value that is neither 0 nor 1")
-    value = torch.empty(shape, dtype=dtype)
-    if value.numel():
-        value.view(-1).view(torch.uint8).numpy()[:] = np.frombuffer(raw, np.uint8)
-    return value, at
+    memory = raw
+    if not adopt:
+        memory = room(len(raw), b"")
+        memory[:] = raw
+    return torch.frombuffer(memory, dtype=dtype).view(shape), at
 
 
 def _unpack(layout: str, view: memoryview, at: int) -> tuple[tuple[int, ...], int]:

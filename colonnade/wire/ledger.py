@@ -44,13 +44,24 @@ class Message:
 class Ledger:
     """Writes rows; keeps the sums that the report needs."""
 
-    def __init__(self, path: Path | None, attempt: int = 1) -> None:
+    def __init__(self, path: Path | None, attempt: int = 1, *, through: bool = False) -> None:
+        """through: a message that leaves is in the file before `write` returns, whatever happens
+        next; what was received may follow a little later."""
         self.attempt = attempt
         self._count, self._head, self.bytes = (0, GENESIS, 0) if path is None else _end_of(path)
-        self._file = None if path is None else path.open("ab")
+        self._path = path
+        self._file = None if path is None else path.open("ab", buffering=0 if through else -1)
+        self._most = 1 if through else FLUSH_ROWS
         self._pending: list[tuple[str, int, str, int, int, int, int, str | None]] = []
 
-    def write(self, message: Message, description: str, size: int, digest: str | None) -> int:
+    def write(
+        self,
+        message: Message,
+        description: str,
+        size: int,
+        digest: str | None,
+        received: bool = False,
+    ) -> int:
         """Record one message and return its row number; called before the message leaves.
 
         Rows are put into words and chained many at a time: in the middle of a training step,
@@ -62,9 +73,31 @@ class Ledger:
         )
         self.bytes += size
         number = self._count + len(self._pending) - 1
-        if len(self._pending) >= FLUSH_ROWS:
+        if len(self._pending) >= (FLUSH_ROWS if received else self._most):
             self._write_out()
         return number
+
+    def deny(self, message: Message, description: str, why: str) -> None:
+        """Record a message that was not allowed to leave, and has not left."""
+        self.write(message, f'{description},"denied":{json.dumps(why)}', 0, None)
+        self._write_out()
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """What the file holds, checked."""
+        self._write_out()
+        return iter(()) if self._path is None else read(self._path)
+
+    def note(self, text: str) -> None:
+        """Something that must stand between the messages: who was absent from here on."""
+        self._write_out()
+        self._append([f'{{"row":{self._count},"attempt":{self.attempt},"note":{json.dumps(text)}'])
+
+    def copy(self, row: Mapping[str, Any]) -> None:
+        """A row of another ledger, chained anew."""
+        kept = {key: value for key, value in row.items() if key not in ("row", "previous")}
+        text = json.dumps({"row": self._count, **kept}, separators=(",", ":"))
+        self._append([text[:-1]])
+        self.bytes += row.get("bytes", 0)
 
     @property
     def head(self) -> str:
@@ -86,21 +119,33 @@ class Ledger:
             self._file = None
 
     def _write_out(self) -> None:
-        rows: list[bytes] = []
-        for description, sequence, phase, epoch, step, hop, size, digest in self._pending:
-            row = (
-                f'{{"row":{self._count},"attempt":{self.attempt},{description},'
-                f'"sequence":{sequence},"phase":"{phase}","epoch":{epoch},"step":{step},'
-                f'"hop":{hop},"bytes":{size},'
-                f'"sha256":{"null" if digest is None else chr(34) + digest + chr(34)},'
-                f'"previous":"{self._head}"}}\n'
-            ).encode()
-            self._head = hashlib.sha256(row).hexdigest()
-            self._count += 1
-            rows.append(row)
+        self._append(
+            f'{{"row":{number},"attempt":{self.attempt},{description},'
+            f'"sequence":{sequence},"phase":"{phase}","epoch":{epoch},"step":{step},'
+            f'"hop":{hop},"bytes":{size},'
+            f'"sha256":{"null" if digest is None else chr(34) + digest + chr(34)}'
+            for number, (description, sequence, phase, epoch, step, hop, size, digest) in enumerate(
+                self._pending, start=self._count
+            )
+        )
         self._pending.clear()
-        if self._file is not None:
-            self._file.write(b"".join(rows))
+
+    def _append(self, rows: Iterable[str]) -> None:
+        """Chain rows, which lack only the hash of the one before, and write them."""
+        lines: list[bytes] = []
+        for row in rows:
+            line = f'{row},"previous":"{self._head}"}}\n'.encode()
+            self._head = hashlib.sha256(line).hexdigest()
+            self._count += 1
+            lines.append(line)
+        if self._file is not None and lines:
+            try:
+                self._file.write(b"".join(lines))
+            except OSError as error:
+                raise RunError(
+                    f"{self._path} cannot be written: {error.strerror}. Without a ledger nothing "
+                    "is sent; make room, and go on"
+                ) from error
 
 
 def read(path: Path, end: str | None = None) -> Iterator[dict[str, Any]]:
@@ -137,6 +182,8 @@ def summarise(rows: Iterable[Mapping[str, Any]], kinds: Mapping[str, Kind]) -> d
     flows: dict[tuple[str, str, str], dict[str, Any]] = {}
     hops: set[int] = set()
     for row in rows:
+        if "denied" in row or "note" in row:
+            continue
         size, name = row["bytes"], row["kind"]
         if name not in by_kind:
             kind = kinds.get(name)
@@ -207,6 +254,6 @@ def _end_of(path: Path) -> tuple[int, str, int]:
         os.truncate(path, end)
     if not end:
         return 0, GENESIS, 0
-    sizes = [row["bytes"] for row in read(path)]
+    sizes = [row.get("bytes", 0) for row in read(path)]
     last = whole[whole.rfind(b"\n", 0, end - 1) + 1 : end]
     return len(sizes), hashlib.sha256(last).hexdigest(), sum(sizes)

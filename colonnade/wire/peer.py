@@ -6,6 +6,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from colonnade.errors import WireError
 from colonnade.wire.kind import Kind, Value
 
 
@@ -29,20 +30,27 @@ class Recv:
 
 
 class Peer:
-    """Another party, as seen from one role: its name, and a way to send and to wait."""
+    """Another party, as seen from one role: its name, and a way to send and to wait.
 
-    __slots__ = ("_wire", "name")
+    A peer that is not `present` keeps its place among the others, and takes no part.
+    """
 
-    def __init__(self, name: str, wire: Wire) -> None:
-        self.name = name
+    __slots__ = ("_wire", "name", "present")
+
+    def __init__(self, name: str, wire: Wire, present: bool = True) -> None:
+        self.name, self.present = name, present
         self._wire = wire
 
     def send(self, kind: Kind, value: Value) -> None:
         """Send and go on; the value must be what the Kind declares."""
+        if not self.present:
+            raise WireError(_absent(f"sent to '{self.name}'", kind))
         self._wire.put(self.name, kind, value)
 
     def recv(self, kind: Kind) -> Recv:
         """Wait for the next message of this Kind from this peer: `await peer.recv(KIND)`."""
+        if not self.present:
+            raise WireError(_absent(f"received from '{self.name}'", kind))
         return Recv((self,), kind)
 
     def __repr__(self) -> str:
@@ -55,4 +63,11 @@ def recv_any(peers: Sequence[Peer], kind: Kind, within: float | None = None) -> 
     The answer is `(peer, value)`, or None when `within` seconds passed. In one process a virtual
     clock decides who comes first, so the result does not depend on the machine.
     """
+    for peer in peers:
+        if not peer.present:
+            raise WireError(_absent(f"received from '{peer.name}'", kind))
     return Recv(tuple(peers), kind, any=True, within=within)
+
+
+def _absent(what: str, kind: Kind) -> str:
+    return f"'{kind.name}' cannot be {what}, which is absent: ask `peer.present` first"

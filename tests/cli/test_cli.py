@@ -80,6 +80,8 @@ def test_run(capsys: pytest.CaptureFixture[str]) -> None:
     result = json.loads(Path("runs/tiny/result.json").read_text())
     report.check(result)
     assert f"{100 * result['metrics']['test']['accuracy']:.2f} %" in out
+    left = result["metrics"]["test"]["absent"]["shop"]
+    assert "With one party absent" in out and f"{100 * left:.2f} %" in out
     assert result["parties"] == ["bank", "shop"] and result["status"] == "finished"
     for line in ("result  runs/tiny/result.json", "report  runs/tiny/report.html"):
         assert line in out.splitlines()
@@ -215,6 +217,21 @@ def test_predict_rows_of_a_table_from_csv(capsys: pytest.CaptureFixture[str]) ->
         "predictions": "table/predictions.csv",
         "parties": [{"party": "bank", "rows": 3, "accuracy": None}],
     }
+
+
+def test_predict_without_a_party(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    left = json.loads((made / "result.json").read_text())["metrics"]["test"]["absent"]
+    printed = told(capsys, "predict", made, "--absent", "shop", "--out", "p.csv")
+    assert printed["parties"] == [{"party": "bank", "rows": 40, "accuracy": left["shop"]}]
+    np.save("bank.npy", data.load("digits").train.x[:6, ..., :4].numpy())
+    rows = ["--data", "bank=bank.npy", "--absent", "shop"]
+    assert told(capsys, "predict", made, *rows, "--out", "p.csv")["parties"][0]["rows"] == 6
+    for name, why in {"bank": "it is the active party", "shpo": "there are bank, shop"}.items():
+        assert main(["predict", str(made), "--absent", "shop", "--absent", name]) == 2
+        assert why in capsys.readouterr().err
+    said(capsys, "run", "tiny.toml", "--set", 'method="cvfl"', "--quiet", "--out", "cvfl")
+    assert main(["predict", "cvfl", "--absent", "shop"]) == 2
+    assert "method 'cvfl' needs all its parties" in capsys.readouterr().err
 
 
 # --- what there is --------------------------------------------------------------------------------

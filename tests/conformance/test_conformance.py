@@ -194,6 +194,32 @@ def test_prediction_repeats_the_last_evaluation(plain: Result) -> None:
         assert float((predictions[name].codes == truth).double().mean()) == accuracy
 
 
+def test_a_party_may_be_absent_or_the_method_says_no(method: str, tmp_path: Path) -> None:
+    result = train(tmp_path / "run", method, parties=4, epochs=2)
+    passives = [name for name, role in result.content["roles"].items() if role == "passive"]
+    trained = colonnade.load(result.path)
+    if not methods.find(method).method.absent:
+        assert "absent" not in result.metrics["test"]
+        for name in passives:
+            with pytest.raises(MethodError, match=f"'{name}' cannot be absent: method '{method}'"):
+                trained.predict(absent=[name])
+        return
+    truth, measured = trained.labels(), result.metrics["test"]["absent"]
+    assert list(measured) == passives
+    for name in passives:
+        found = trained.predict(absent=[name])
+        assert name not in found
+        shares = [float((p.codes == truth).double().mean()) for p in found.values()]
+        assert measured[name] == pytest.approx(sum(shares) / len(shares))
+        rows = ledger.read(result.path / "ledger-predict.jsonl")
+        assert not [row for row in rows if name in (row["sender"], row["receiver"])]
+        (result.path / "ledger-predict.jsonl").unlink()
+    again = train(tmp_path / "again", method, parties=4, epochs=2, absence=False)
+    assert "absent" not in again.metrics["test"]
+    assert again.weights_sha256 == result.weights_sha256  # the measurement left no trace
+    assert again.wire["messages"] == result.wire["messages"]
+
+
 def test_nothing_of_one_party_is_reachable_from_another(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

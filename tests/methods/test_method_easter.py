@@ -16,17 +16,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assemble, config, state
+from colonnade import assemble, config, identity, state
 from colonnade.errors import ConfigError, MaskError, MethodError
+from colonnade.method import bind
 from colonnade.methods import easter
 from colonnade.models import head, network
-from colonnade.party import Party, derive
+from colonnade.party import Party, Schedule, derive
 from colonnade.privacy import masking
 from colonnade.privacy.masking import Masks, Moment
-from colonnade.recipe import make_optimizer, rate_factor
+from colonnade.recipe import Recipe, make_optimizer, rate_factor
 from colonnade.result import Result
 from colonnade.runtime import local
-from colonnade.wire import Message, ledger
+from colonnade.wire import Kind, Ledger, Message, Peer, Wire, ledger
 
 ROWS, SIZE, EPOCHS, DIM = 150, 64, 2, 6
 STEPS = -(-ROWS // SIZE)
@@ -295,7 +296,13 @@ def test_the_mean_of_masked_embeddings_is_right_to_half_a_unit_per_party(
 
 @pytest.mark.parametrize(
     ("options", "per_batch"),
-    [({}, 4), ({"mask": "none"}, 4), ({"gradient": "joint"}, 6), ({"gradient": "unit"}, 4)],
+    [
+        ({}, 4),
+        ({"mask": "none"}, 4),
+        ({"gradient": "joint"}, 6),
+        ({"gradient": "unit"}, 4),
+        ({"stand_in": "present"}, 4),
+    ],
 )
 def test_messages_per_batch_and_passive_party(
     options: dict[str, Any], per_batch: int, tmp_path: Path
@@ -305,7 +312,8 @@ def test_messages_per_batch_and_passive_party(
     phases = result.wire["by_phase"]
     assert phases["train"]["messages"] == per_batch * passives * batches
     assert result.wire["rounds"] == per_batch * batches
-    assert phases["eval"]["messages"] == 3 * passives * EPOCHS  # E_k, E, R_k
+    means = 0 if options.get("stand_in") == "present" else 1  # of E_k, once per epoch
+    assert phases["eval"]["messages"] == (3 + means) * passives * EPOCHS  # E_k, E, R_k
     setup = 0 if options.get("mask") == "none" else 2 + 2  # keys and signatures, up and down
     assert phases["setup"]["messages"] == setup * passives
     rows = list(ledger.read(tmp_path / "run" / "ledger.jsonl"))
@@ -653,3 +661,164 @@ def test_not_a_byte_of_an_embedding_leaves_that_cannot_be_masked(
     rows = list(ledger.read(tmp_path / "run" / "ledger.jsonl"))
     assert not [r for r in rows if r["sender"] == "party3" and r["phase"] != "setup"]
     assert "global_embedding" not in {r["kind"] for r in rows}
+
+
+# ---- (10) a party is absent --------------------------------------------------------------------
+
+FOUR = {"kind": "columns", "parties": 4}
+
+
+@pytest.mark.parametrize("mask", ["none", "prg"])
+@pytest.mark.parametrize("stand_in", ["mean", "present"])
+@pytest.mark.parametrize("aggregate", ["mean", "sum", "weighted"])
+def test_what_stands_in_for_an_absent_party(
+    aggregate: str, stand_in: str, mask: str, tmp_path: Path
+) -> None:
+    """E by hand from the saved networks, the mean from all that a party sent without masks."""
+    options = {"aggregate": aggregate, "stand_in": stand_in, "mask": mask}
+    options |= {"weights": WEIGHTS} if aggregate == "weighted" else {}
+    tree = settings(options, partition=FOUR)
+    result = colonnade.run(tree, out=tmp_path / "run")
+    clear = settings(options | {"mask": "none"}, partition=FOUR, record=["embedding"])
+    colonnade.run(clear | {"evaluate_every": 0}, out=tmp_path / "clear")
+    sent = recorded(tmp_path / "clear", "embedding")
+    means = {name: torch.cat(rows).mean(0) for name, rows in sent.items()}
+    assert all(sum(map(len, rows)) == EPOCHS * ROWS for rows in sent.values())
+
+    parties = assemble.from_catalogue(config.load(tree)).parties
+    labels = parties["party1"].splits["test"].y
+    hand = by_hand(tree)
+    own, decide = {}, {}
+    for name, h, p in zip(hand.names, hand.embed, hand.decide, strict=True):
+        weights, party = saved(tmp_path / "run", name), parties[name]
+        h.load_state_dict(weights["embedding"])
+        p.load_state_dict(weights["decision"])
+        assert party.preparation is not None
+        with torch.no_grad():
+            own[name] = h(party.preparation.to_float(party.splits["test"].x))
+        decide[name] = p
+    trained = colonnade.load(tmp_path / "run")
+    for absent in hand.names[1:]:
+        members = [name for name in hand.names if name != absent or stand_in == "mean"]
+        given = [WEIGHTS.get(name, 1.0) if aggregate == "weighted" else 1.0 for name in members]
+        divisor = {"mean": len(members), "sum": 1, "weighted": sum(given)}[aggregate]
+        total = torch.zeros(60, DIM)
+        for name, weight in zip(members, given, strict=True):
+            if name == absent:  # what it sent was weighted already
+                total += means[name] * (divisor if aggregate == "weighted" else 1)
+            else:
+                total += weight * own[name]
+        found = trained.predict(absent=[absent])
+        assert list(found) == [name for name in hand.names if name != absent]
+        right = []
+        for name, prediction in found.items():
+            with torch.no_grad():
+                wanted = decide[name](total / divisor).softmax(1)
+            torch.testing.assert_close(prediction.probabilities, wanted, rtol=1e-3, atol=1e-5)
+            right.append(float((prediction.codes == labels).double().mean()))
+        assert result.metrics["test"]["absent"][absent] == pytest.approx(sum(right) / 3)
+
+
+def test_an_absent_party_takes_no_part_in_keys_and_messages(tmp_path: Path) -> None:
+    colonnade.run(settings(partition=FOUR), out=tmp_path / "run")
+    colonnade.load(tmp_path / "run").predict(absent=["party3"])
+    rows = list(ledger.read(tmp_path / "run" / "ledger-predict.jsonl"))
+    assert not [r for r in rows if "party3" in (r["sender"], r["receiver"])]
+    for kind in ("public_keys", "signatures"):
+        shown = [r["shape"] for r in rows if r["kind"] == kind and r["sender"] == "party1"]
+        assert [sorted(members) for members in shown] == [["party1", "party2", "party4"]] * 2
+    assert "masked_embedding" in {r["kind"] for r in rows}
+
+
+def test_with_one_passive_party_left_nothing_can_be_hidden(tmp_path: Path) -> None:
+    result = colonnade.run(settings(), out=tmp_path / "run")
+    assert "absent" not in result.metrics["test"]  # each would leave one
+    trained = colonnade.load(tmp_path / "run")
+    with pytest.raises(MethodError, match=r"cannot hide the embeddings of 'party2'.*one_passive"):
+        trained.predict(absent=["party3"])
+    alone = trained.predict(absent=["party2", "party3"])  # nobody has anything to hide
+    assert list(alone) == ["party1"]
+    assert (tmp_path / "run" / "ledger-predict.jsonl").read_bytes() == b""
+
+    accepted = settings({"one_passive": True})
+    result = colonnade.run(accepted, out=tmp_path / "accepted")
+    assert list(result.metrics["test"]["absent"]) == ["party2", "party3"]
+    colonnade.load(tmp_path / "accepted").predict(absent=["party3"])
+    rows = list(ledger.read(tmp_path / "accepted" / "ledger-predict.jsonl"))
+    kinds = {row["kind"] for row in rows if row["sender"] == "party2"}
+    assert kinds == {"public_keys", "signatures", "weakly_masked_embedding"}
+
+
+class _Tapped:
+    """A wire that must not be used."""
+
+    def put(self, receiver: str, kind: Kind, value: object) -> None:
+        pytest.fail(f"'{kind.name}' left for {receiver}")
+
+
+def test_every_role_refuses_by_itself_before_a_single_message() -> None:
+    """Whatever the runtime has checked: the members may have changed since."""
+    me = Party("a", "", Recipe(), Schedule(0, 1, 1), {}, None, ("x",), torch.device("cpu"))
+    wire, cfg = _Tapped(), easter.Easter()
+    there, gone = Peer("b", wire), Peer("c", wire, present=False)
+    with pytest.raises(MethodError, match="cannot hide the embeddings of 'a'"):
+        easter.passive_part(me, there, [gone], cfg).send(None)
+    with pytest.raises(MethodError, match="cannot hide the embeddings of 'b'"):
+        easter.active_part(me, [there, gone], cfg).send(None)
+
+
+def train_without(tree: dict[str, Any], absent: set[str]) -> dict[str, Party]:
+    checked = config.load(tree)
+    federation = assemble.from_catalogue(checked)
+    there = {name: party for name, party in federation.parties.items() if name not in absent}
+    for name, known in identity.simulated(list(there), "session").items():
+        there[name].identity = known
+
+    def start(party: Party, wire: Wire) -> Any:
+        program = checked.found.method.roles[party.role].train
+        return bind(program, party, federation.cast, wire, checked.options, absent)
+
+    kinds = {kind.name: kind for kind in checked.found.method.kinds}
+    local.run(there, start, local.Mailboxes(kinds, Ledger(None)))
+    return there
+
+
+QUARTERS = [[0, 0, 4, 4], [0, 4, 4, 4], [4, 0, 4, 4], [4, 4, 4, 4]]
+
+
+@pytest.mark.parametrize("gradient", ["own", "joint"])
+@pytest.mark.parametrize("aggregate", ["mean", "sum", "weighted"])
+def test_training_without_a_party_is_training_of_the_others(
+    aggregate: str, gradient: str, tmp_path: Path
+) -> None:
+    """With `present`, absent from the start: the same bits as a federation of those present."""
+    options = {"stand_in": "present", "aggregate": aggregate, "gradient": gradient}
+    options |= {"weights": WEIGHTS} if aggregate == "weighted" else {}
+    names = ["party1", "party2", "party3", "party4"]
+
+    def tree(keep: list[int]) -> dict[str, Any]:
+        place = {"kind": "rectangles", "rectangles": [QUARTERS[i] for i in keep]}
+        return settings(options, partition=place, parties={names[i]: {} for i in keep})
+
+    there = train_without(tree([0, 1, 2, 3]), {"party4"})
+    three = colonnade.run(tree([0, 1, 2]), out=tmp_path / "three")
+    for name, party in there.items():
+        for part, values in saved(tmp_path / "three", name).items():
+            for key, value in values.items():
+                assert torch.equal(party.weights()[part][key], value), (name, part, key)
+    assert [row["loss"] for row in there["party1"].history] == [
+        row["parties"]["party1"]["loss"] for row in three.history
+    ]
+
+
+def test_training_goes_on_with_nothing_in_the_place_of_a_party_that_never_came() -> None:
+    there = train_without(settings(partition=FOUR, epochs=4), {"party3"})
+    means = {k: v for k, v in there["party1"].weights().items() if k.startswith("mean of ")}
+    assert list(means) == ["mean of party3", "mean of party2", "mean of party4"]
+    assert not means["mean of party3"]["total"].any()
+    assert means["mean of party2"]["total"].any()
+    told, own = means["mean of party2"], there["party2"].weights()["mean of party2"]
+    assert int(own["rows"]) == 4 * ROWS
+    assert torch.equal(told["total"].float(), (own["total"] / own["rows"]).float())
+    losses = [row["loss"] for row in there["party1"].history]
+    assert losses[-1] < losses[0]

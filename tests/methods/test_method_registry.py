@@ -10,11 +10,12 @@ import torch
 
 import colonnade
 from colonnade import config, methods
-from colonnade.errors import MethodError
+from colonnade.errors import MethodError, WireError
 from colonnade.method import Method, active_and_passives, bind
+from colonnade.methods import aggvfl, easter, splitnn
 from colonnade.party import Party, Schedule
 from colonnade.recipe import Recipe
-from colonnade.wire import Kind, Peer
+from colonnade.wire import Kind, Peer, recv_any
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_method.py"
 
@@ -110,6 +111,49 @@ def test_one_of_several_and_unknown_roles_are_refused() -> None:
         bind(one, _me("a"), CAST, _NoWire(), None)
     with pytest.raises(MethodError, match="has a parameter 'judge'"):
         bind(unknown, _me("a"), CAST, _NoWire(), None)
+
+
+THREE = {"a": "active", "b": "passive", "c": "passive"}
+
+
+def test_the_absent_keep_their_place_among_the_peers() -> None:
+    async def active(me: Party, passives: list[Peer]) -> object:
+        return [(peer.name, peer.present) for peer in passives]
+
+    coroutine = bind(active, _me("a"), THREE, _NoWire(), None, {"b"})
+    with pytest.raises(StopIteration) as end:
+        coroutine.send(None)
+    assert end.value.value == [("b", False), ("c", True)]
+
+
+def test_nothing_is_sent_to_or_received_from_the_absent() -> None:
+    kind = Kind("note", (), "nothing")
+    gone = Peer("b", _NoWire(), present=False)
+    with pytest.raises(WireError, match=r"'note' cannot be sent to 'b', which is absent"):
+        gone.send(kind, torch.tensor(1.0))
+    with pytest.raises(WireError, match=r"'note' cannot be received from 'b'.*peer\.present"):
+        gone.recv(kind)
+    with pytest.raises(WireError, match="cannot be received from 'b'"):
+        recv_any([Peer("c", _NoWire()), gone], kind)
+
+
+@pytest.mark.parametrize(
+    ("method", "absent", "why"),
+    [
+        (aggvfl.METHOD, {"b"}, r"'b' cannot be absent: method 'aggvfl' needs all its parties"),
+        (splitnn.METHOD, {"x"}, r"absent = 'x': no such party; there are a, b, c"),
+        (splitnn.METHOD, {"a"}, r"'a' cannot be absent: it is the active party"),
+        (easter.METHOD, {"b"}, r"cannot hide the embeddings of 'c'.*one_passive"),
+    ],
+)
+def test_who_may_be_absent(method: Method, absent: set[str], why: str) -> None:
+    with pytest.raises(MethodError, match=why):
+        method.check_absent(absent, THREE, easter.Easter())
+
+
+def test_an_absent_party_has_no_role() -> None:
+    with pytest.raises(MethodError, match=r"'b' is absent: its role must not be started"):
+        bind(splitnn.passive, _me("b"), THREE, _NoWire(), splitnn.SplitNN(), {"b"})
 
 
 def test_the_usual_cast() -> None:

@@ -28,6 +28,7 @@ def example(
     accuracy: float = 0.9861,
     messages: bool = True,
     everybody_predicts: bool = False,
+    absent: dict[str, float] | None = None,
     status: str = "finished",
     **changed: Any,
 ) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def example(
     classes = classes if classes is not None else [str(i) for i in range(10)]
     predicting = parties if everybody_predicts else parties[:1]
     each = {p: accuracy - 0.011 * i for i, p in enumerate(predicting)}
-    result = {
+    result: dict[str, Any] = {
         "schema": 1,
         "name": name,
         "method": method,
@@ -106,6 +107,8 @@ def example(
             "platform": "Linux x86_64",
         },
     }
+    if absent is not None:
+        result["metrics"]["test"]["absent"] = absent
     return result | changed
 
 

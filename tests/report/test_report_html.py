@@ -85,6 +85,7 @@ CASES = {
             parties=[HOSTILE, "$b$"],
             classes=[HOSTILE, "d"],
             everybody_predicts=True,
+            absent={HOSTILE: 0.5, "$b$": 0.6},
         ),
         example(HOSTILE),
     ],
@@ -148,6 +149,18 @@ def test_baselines_stand_below_with_their_difference(tmp_path: Path) -> None:
     assert "broken (failed)" in parsed.text
     assert "demo, party by party" in parsed.text
     assert text.count("<details>") == 4 + 3  # a configuration each, and three other runs
+
+
+def test_what_is_left_without_each_party(tmp_path: Path) -> None:
+    run = example("demo", absent={"party4": 0.9861, "party2": 0.9011, "stranger": 0.1})
+    text, parsed = page(tmp_path, run)
+    assert "With one party absent Absent Test accuracy Difference, points party2" in parsed.text
+    assert "party2 90.11 % −8.50 party4 98.61 % 0.00 The same trained networks" in parsed.text
+    assert "stranger" not in text
+    _, parsed = page(tmp_path, run, example("local", "local"))
+    assert "With one party absent, demo" in parsed.text
+    for without in (example(), example(absent={})):
+        assert "With one party absent" not in page(tmp_path, without)[1].text
 
 
 def test_a_failed_run_says_so(tmp_path: Path) -> None:

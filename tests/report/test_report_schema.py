@@ -16,6 +16,7 @@ EXAMPLES = {
     "whole": example(),
     "everybody predicts": example(everybody_predicts=True),
     "no messages": example(messages=False),
+    "a party absent": example(absent={"party2": 0.91, "party4": 0.5}),
     "no classes": example(classes=[]),
     "failed": failed(),
 }

@@ -9,8 +9,7 @@ import sys
 import pytest
 from report_examples import example, failed
 from rich.cells import cell_len
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from colonnade import report
 from colonnade.report import as_json, comparison, flows_table, summary
@@ -23,7 +22,7 @@ RUNS = [
 ]
 
 
-def shown(table: Table, width: int = 80) -> list[str]:
+def shown(table: RenderableType, width: int = 80) -> list[str]:
     console = Console(width=width, color_system=None)
     with console.capture() as captured:
         console.print(table)
@@ -39,6 +38,14 @@ def test_summary() -> None:
     assert "centralised Centralised 1 99.10 % 12.3 s 0 B 0" in lines
     assert any(line.startswith("splitnn") and "–" in line for line in lines)
     assert any("splitnn (failed)" in line for line in lines)
+
+
+def test_the_summary_says_what_is_left_without_each_party() -> None:
+    run = example("demo", absent={"party2": 0.9011, "[b]4": 0.5}, parties=["a", "party2", "[b]4"])
+    lines = shown(summary([run, *RUNS]))
+    start = lines.index("With one party absent Accuracy Points")
+    assert lines[start + 2 :] == ["party2 90.11 % −8.50", "[b]4 50.00 % −48.61"]
+    assert not [line for line in shown(summary([*RUNS, run])) if "absent" in line]
 
 
 def test_comparison_is_against_the_first() -> None:

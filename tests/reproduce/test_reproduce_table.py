@@ -90,6 +90,7 @@ def test_settings_are_laid_over_each_other(tmp_path: Path) -> None:
         "seed": 0,
         "device": "cuda",
         "checkpoint": {"epochs": 0},
+        "absence": False,
     }
     assert second.config["model"] == "cnn"
 

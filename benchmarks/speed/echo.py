@@ -1,0 +1,105 @@
+"""Messages without models: the four of EASTER's step, for timing the runtimes alone.
+
+    every passive party          the active party
+    64 KiB embedding        →
+                            ←    64 KiB global embedding
+    5 KiB prediction        →
+                            ←    5 KiB gradient
+
+With `megabytes` above 0 instead one large tensor goes from the first passive party to the active
+one, a few times.
+"""
+
+from __future__ import annotations
+
+import resource
+import time
+from dataclasses import dataclass
+
+import torch
+
+from colonnade import Kind, Method, Party, Peer, Role
+
+EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="nothing: noise")
+GLOBAL = Kind("global_embedding", ("batch", "dim"), reveals="nothing: noise")
+PREDICTION = Kind("prediction", ("batch", "classes"), reveals="nothing: noise")
+GRADIENT = Kind("gradient", ("batch", "classes"), reveals="nothing: noise")
+BULK = Kind("bulk", ("rows", "dim"), reveals="nothing: noise")
+TAKEN = Kind("taken", (), reveals="nothing: a number")
+
+
+@dataclass(frozen=True)
+class Echo:
+    steps: int = 1000
+    megabytes: int = 0
+    repeats: int = 4
+
+
+async def passive(me: Party, active: Peer, passives: list[Peer], cfg: Echo) -> None:
+    embedding, prediction = torch.randn(128, 128), torch.randn(128, 10)
+    if cfg.megabytes:
+        if me.name != min([me.name, *(peer.name for peer in passives)]):
+            return
+        tensor = torch.randn(cfg.megabytes * 1000, 250)  # 1 MB = 1000 rows of 1000 bytes
+        for _ in me.epochs(count=1):
+            for number in range(cfg.repeats):
+                before = _peak()
+                active.send(BULK, tensor)
+                await active.recv(TAKEN)
+                if number:  # the first one also warms up
+                    me.log(sender_megabytes_above=_peak() - before)
+        return
+    for _ in me.epochs(count=1):
+        for _ in range(cfg.steps):
+            active.send(EMBEDDING, embedding)
+            await active.recv(GLOBAL)
+            active.send(PREDICTION, prediction)
+            await active.recv(GRADIENT)
+
+
+async def active(me: Party, passives: list[Peer], cfg: Echo) -> None:
+    mean, gradient = torch.randn(128, 128), torch.randn(128, 10)
+    if cfg.megabytes:
+        sender = min(passives, key=lambda peer: peer.name)
+        for _ in me.epochs(count=1):
+            for number in range(cfg.repeats):
+                before, began = _peak(), time.perf_counter()
+                tensor = await sender.recv(BULK)
+                seconds = time.perf_counter() - began
+                size = tensor.numel() * 4 / 1e6
+                del tensor
+                sender.send(TAKEN, torch.tensor(0.0))
+                if number:
+                    me.log(megabytes_per_second=size / seconds)
+                else:
+                    me.log(receiver_megabytes_above=_peak() - before - size)
+        return
+    for _ in me.epochs(count=1):
+        began = time.perf_counter()
+        for _ in range(cfg.steps):
+            for peer in passives:
+                await peer.recv(EMBEDDING)
+            for peer in passives:
+                peer.send(GLOBAL, mean)
+            for peer in passives:
+                await peer.recv(PREDICTION)
+            for peer in passives:
+                peer.send(GRADIENT, gradient)
+        me.log(steps_per_second=cfg.steps / (time.perf_counter() - began))
+
+
+def _peak() -> float:
+    """The most memory this process has ever held, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+
+
+async def nothing(me: Party, cfg: Echo, split: str) -> None: ...
+
+
+METHOD = Method(
+    name="echo",
+    summary="messages without models",
+    options=Echo,
+    roles={"active": Role(active, nothing), "passive": Role(passive, nothing)},
+    kinds=(EMBEDDING, GLOBAL, PREDICTION, GRADIENT, BULK, TAKEN),
+)

@@ -1,0 +1,211 @@
+"""What the process runtime costs: against a bare gRPC stream, and against one process.
+
+    python benchmarks/speed/net.py [rate] [bulk] [step] [--out FILE]
+
+rate  four parties, 64 KiB embeddings, no model work: steps per second of the process runtime and
+      of a bare bidirectional gRPC stream with the same certificates, taken in turns
+bulk  one tensor of 200 MB: MB per second, and memory above the tensor
+step  splitnn, MNIST quadrants, CNNs, one thread per party: time of an epoch over mutual TLS
+      against one process, taken in turns
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import queue
+import socket
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent import futures
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+import colonnade
+from colonnade.net import certs
+from colonnade.net.mesh import OPTIONS
+from colonnade.result import commit
+
+HERE = Path(__file__).resolve().parent
+NAMES = ["bank", "shop", "telco", "clinic"]
+BIG, SMALL = os.urandom(65536), os.urandom(5120)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("sections", nargs="*", metavar="rate|bulk|step")
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "net.json")
+    parser.add_argument("--turns", type=int, default=3)
+    arguments = parser.parse_args()
+    known: dict[str, Callable[[int], dict[str, Any]]] = {"rate": rate, "bulk": bulk, "step": step}
+    content = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
+    for name in arguments.sections or list(known):
+        print(f"{name}:", flush=True)
+        content[name] = known[name](arguments.turns) | {"commit": commit()}
+        arguments.out.parent.mkdir(exist_ok=True)
+        arguments.out.write_text(json.dumps(content, indent=1) + "\n")
+
+
+def rate(turns: int) -> dict[str, Any]:
+    bare, ours = [], []
+    for _ in range(turns):
+        bare.append(bare_stream(1000))
+        ours.append(echo(steps=1000)["steps_per_second"])
+        print(f"  bare {bare[-1]:.0f} steps/s, process runtime {ours[-1]:.0f}", flush=True)
+    ratio = statistics.median(o / b for o, b in zip(ours, bare, strict=True))
+    print(f"  median {statistics.median(ours):.0f} steps/s, {ratio:.2f} of the bare stream")
+    return {"bare": bare, "process": ours, "ratio": ratio}
+
+
+def bulk(turns: int) -> dict[str, Any]:
+    found = echo(megabytes=200, repeats=turns + 1)
+    for name, value in found.items():
+        print(f"  {name.replace('_', ' ')}: {value:.0f}")
+    return found
+
+
+def step(turns: int) -> dict[str, Any]:
+    """Both with one thread per party; the first epoch warms up."""
+    local, process = [], []
+    settings = {
+        "method": "splitnn",
+        "model": "cnn",
+        "epochs": 3,
+        "evaluate_every": 0,
+        "data": {"name": "mnist", "train_rows": 12800},
+        "partition": {"kind": "tiles"},
+    }
+    digests = set()
+    for _ in range(turns):
+        for runtime, times in (("local", local), ("process", process)):
+            with tempfile.TemporaryDirectory() as folder:
+                result = colonnade.run(settings, out=Path(folder) / "run", runtime=runtime)
+            times.append(min(result.content["timing"]["seconds_per_epoch"][1:]))
+            digests.add(json.dumps(result.weights_sha256, sort_keys=True))
+        print(f"  one process {local[-1]:.2f} s, four over mutual TLS {process[-1]:.2f} s")
+    ratio = statistics.median(p / o for p, o in zip(process, local, strict=True))
+    print(f"  {ratio:.2f} × the time; weights {'equal' if len(digests) == 1 else 'DIFFER'}")
+    return {"local": local, "process": process, "ratio": ratio, "equal": len(digests) == 1}
+
+
+def echo(**options: int) -> dict[str, float]:
+    """The numbers that the parties of echo.py logged."""
+    settings = {
+        "method": str(HERE / "echo.py"),
+        "epochs": 1,
+        "evaluate_every": 0,
+        "data": {"name": "digits"},
+        "partition": {"kind": "columns", "parties": len(NAMES)},
+        "parties": {name: {} for name in NAMES},
+        "checkpoint": {"epochs": 0},
+        "echo": options,
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        result = colonnade.run(settings, out=Path(folder) / "run", runtime="process")
+    return {k: v for row in result.history for p in row["parties"].values() for k, v in p.items()}
+
+
+# ---- the bare stream -----------------------------------------------------------------------------
+
+
+def bare_stream(steps: int) -> float:
+    """The same messages as raw bytes: no codec, no ledger, no digest, no numbering."""
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as free:
+        place, port = Path(folder), free.getsockname()[1]
+        free.close()
+        certs.init(place)
+        for name in NAMES:
+            certs.party(place, name)
+        answer = context.Queue()
+        processes = [context.Process(target=bare_active, args=(place, port, steps, answer))]
+        processes += [
+            context.Process(target=bare_passive, args=(place, port, name, steps))
+            for name in NAMES[1:]
+        ]
+        for process in processes:
+            process.start()
+        found: float = answer.get(timeout=120)
+        for process in processes:
+            process.join(10)
+        return found
+
+
+def bare_active(place: Path, port: int, steps: int, answer: Any) -> None:
+    inbox = {name: queue.SimpleQueue() for name in NAMES[1:]}
+    outbox = {name: queue.SimpleQueue() for name in NAMES[1:]}
+    ready = threading.Semaphore(0)
+
+    def exchange(requests: Any, context: grpc.ServicerContext) -> Any:
+        name = context.auth_context()["x509_common_name"][0].decode()
+
+        def pump() -> None:
+            for message in requests:
+                inbox[name].put(message)
+
+        threading.Thread(target=pump, daemon=True).start()
+        ready.release()
+        yield from iter(outbox[name].get, None)
+
+    handler = grpc.stream_stream_rpc_method_handler(exchange)
+    server = grpc.server(futures.ThreadPoolExecutor(8), options=OPTIONS)
+    server.add_generic_rpc_handlers(
+        [grpc.method_handlers_generic_handler("bare", {"Exchange": handler})]
+    )
+    folder = place / NAMES[0]
+    credentials = grpc.ssl_server_credentials(
+        [((folder / "bank.key").read_bytes(), (folder / "bank.pem").read_bytes())],
+        (folder / "ca.pem").read_bytes(),
+        require_client_auth=True,
+    )
+    server.add_secure_port(f"127.0.0.1:{port}", credentials)
+    server.start()
+    for _ in inbox:
+        ready.acquire()
+    began = time.perf_counter()
+    for _ in range(steps):
+        for name in inbox:
+            inbox[name].get()
+        for name in inbox:
+            outbox[name].put(BIG)
+        for name in inbox:
+            inbox[name].get()
+        for name in inbox:
+            outbox[name].put(SMALL)
+    answer.put(steps / (time.perf_counter() - began))
+    for name in inbox:
+        outbox[name].put(None)
+    server.stop(1).wait()
+
+
+def bare_passive(place: Path, port: int, name: str, steps: int) -> None:
+    folder = place / name
+    credentials = grpc.ssl_channel_credentials(
+        (folder / "ca.pem").read_bytes(),
+        (folder / f"{name}.key").read_bytes(),
+        (folder / f"{name}.pem").read_bytes(),
+    )
+    options = [*OPTIONS, ("grpc.ssl_target_name_override", certs.host_of(NAMES[0]))]
+    channel = grpc.secure_channel(f"127.0.0.1:{port}", credentials, options)
+    grpc.channel_ready_future(channel).result(60)
+    outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+    answers = channel.stream_stream("/bare/Exchange")(iter(outbox.get, None))
+    for _ in range(steps):
+        outbox.put(BIG)
+        next(answers)
+        outbox.put(SMALL)
+        next(answers)
+    outbox.put(None)
+    for _ in answers:
+        pass
+
+
+if __name__ == "__main__":
+    main()

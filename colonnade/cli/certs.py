@@ -1,0 +1,156 @@
+"""`colonnade certs`: an authority, the parties' keys and certificates, and what they say.
+
+colonnade certs init authority                         whoever runs the authority
+colonnade certs request keys --party bank              the bank; its keys stay there
+colonnade certs issue authority bank.csr               the authority, with what the bank sent
+colonnade certs show bank.pem bank.sign                anybody
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from colonnade.errors import CertificateError
+from colonnade.net import certs
+
+Command = Callable[[Any, str, Any, str], argparse.ArgumentParser]
+
+
+def add(commands: Any, command: Command) -> None:
+    """Register `colonnade certs`; `command` makes a parser with the options that all have."""
+    summary = "an authority for a federation, and its parties' certificates"
+    top = commands.add_parser("certs", help=summary, description=summary)
+    actions = top.add_subparsers(title="actions", metavar="ACTION", required=True)
+
+    sub = command(actions, "init", _init, "a new authority; its key stays in DIR")
+    sub.add_argument("folder", type=Path, metavar="DIR")
+    sub.add_argument("--name", default="Colonnade authority", metavar="TEXT")
+    sub.add_argument("--days", type=int, default=certs.AUTHORITY_DAYS, metavar="N")
+
+    sub = command(actions, "request", _request, "a party's keys, and its request for a certificate")
+    sub.add_argument("folder", type=Path, metavar="DIR", help="where the keys are made, and stay")
+    sub.add_argument("--party", required=True, metavar="NAME")
+
+    sub = command(actions, "issue", _issue, "a certificate, as the authority in DIR")
+    sub.add_argument("folder", type=Path, metavar="DIR", help="of the authority")
+    sub.add_argument(
+        "request", type=Path, nargs="?", metavar="REQUEST.csr", help="what the party sent"
+    )
+    sub.add_argument(
+        "--party", metavar="NAME", help="make its keys too, in DIR/NAME: all on one machine"
+    )
+    sub.add_argument("--days", type=int, default=certs.PARTY_DAYS, metavar="N")
+    sub.add_argument(
+        "--host",
+        nargs="+",
+        action="extend",
+        default=[],
+        metavar="H",
+        help="names or addresses of the party's machine, for tools that check them",
+    )
+
+    sub = command(actions, "show", _show, "what certificates and signing keys say")
+    sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help=".pem or .sign")
+
+
+def _init(arguments: argparse.Namespace) -> None:
+    root = certs.init(arguments.folder, arguments.name, arguments.days)
+    _tell(
+        arguments,
+        {"authority": str(root)} | _said(certs.facts(root)),
+        str(root),
+        f"authority    {root}: give it to every party\n"
+        f"key          {root.with_suffix('.key')}: keep it to yourself",
+    )
+
+
+def _request(arguments: argparse.Namespace) -> None:
+    asked = certs.request(arguments.folder, arguments.party)
+    public = certs.public_text(asked.with_suffix(".sign"))
+    _tell(
+        arguments,
+        {"request": str(asked), "party": arguments.party, "signing_key": public},
+        str(asked),
+        f"request      {asked}: send it to the authority; the keys beside it stay here\n"
+        f'signing_key  "{public}"\n'
+        f"             goes into [parties.{arguments.party}] of the federation file",
+    )
+
+
+def _issue(arguments: argparse.Namespace) -> None:
+    folder, request, party = arguments.folder, arguments.request, arguments.party
+    if (request is None) == (party is None):
+        raise CertificateError(
+            "colonnade certs issue: give either the REQUEST.csr that a party sent, or --party NAME "
+            "to make its keys here too"
+        )
+    if party is None:
+        made = certs.issue(folder, request, arguments.host, arguments.days)
+        text = f"certificate  {made}: send it back, with {folder / 'ca.pem'}"
+        keys = {}
+    else:
+        made = certs.party(folder, party, arguments.host, arguments.days)
+        keys = {"signing_key": certs.public_text(made.with_suffix(".sign"))}
+        text = (
+            f"certificate  {made}; ca.pem and the keys lie beside it\n"
+            f'signing_key  "{keys["signing_key"]}"\n'
+            f"             goes into [parties.{party}] of the federation file"
+        )
+    facts = certs.facts(made)
+    _tell(
+        arguments,
+        {"certificate": str(made)} | _said(facts) | keys,
+        str(made),
+        f"{text}\nvalid until  {facts.until:%Y-%m-%d}",
+    )
+
+
+def _show(arguments: argparse.Namespace) -> None:
+    shown: list[dict[str, Any]] = []
+    for path in arguments.files:
+        if path.suffix == ".sign":
+            shown.append({"file": str(path), "signing_key": certs.public_text(path)})
+        else:
+            shown.append({"file": str(path)} | _said(certs.facts(path)))
+    _tell(
+        arguments,
+        shown,
+        "\n".join(one.get("signing_key") or one["fingerprint"] for one in shown),
+        "\n".join(_lines(one) for one in shown),
+    )
+
+
+def _said(facts: certs.Facts) -> dict[str, Any]:
+    return {
+        "party": facts.party,
+        "valid_from": f"{facts.since:%Y-%m-%dT%H:%M:%SZ}",
+        "valid_until": f"{facts.until:%Y-%m-%dT%H:%M:%SZ}",
+        "hosts": list(facts.hosts),
+        "fingerprint": facts.fingerprint,
+    }
+
+
+def _lines(one: dict[str, Any]) -> str:
+    rows = []
+    for key, value in one.items():
+        text = (", ".join(value) or "none") if isinstance(value, list) else value
+        rows.append(text if key == "file" else f"  {key.replace('_', ' '):12} {text}")
+    return "\n".join(rows)
+
+
+def _tell(arguments: argparse.Namespace, content: Any, least: str, text: str) -> None:
+    """All of it as JSON, the one thing a script needs, or sentences for a person."""
+    if arguments.json:
+        sys.stdout.write(json.dumps(content) + "\n")
+    elif arguments.quiet:
+        sys.stdout.write(least + "\n")
+    else:
+        Console(highlight=False).print(Text(text), soft_wrap=True)

@@ -1,0 +1,1 @@
+"""`colonnade doctor`: what would go wrong, before it does."""

@@ -1,0 +1,171 @@
+"""`colonnade party`: one organisation's process, in a terminal or under a supervisor."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from colonnade import federation, member, member_predict, report, rows
+from colonnade.cli.progress import Progress
+from colonnade.config import Config
+from colonnade.errors import DataError, RunError
+from colonnade.observer import Observer
+from colonnade.party import Meter
+from colonnade.wire import Ledger
+from colonnade.wire.policy import Policy
+
+METER_SECONDS = 0.5
+
+
+def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
+    sub = command(commands, "party", _party, "take part in a federation as one party")
+    sub.add_argument("--federation", type=Path, required=True, metavar="FILE")
+    sub.add_argument("--name", required=True, metavar="PARTY", help="who this is")
+    sub.add_argument("--data", type=Path, required=True, metavar="FILE", help="its own rows, CSV")
+    sub.add_argument(
+        "--keys", type=Path, metavar="DIR", help="default: keys/ beside the federation file"
+    )
+    sub.add_argument("--policy", type=Path, metavar="FILE", help="what may leave; TOML")
+    sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<federation>-<party>")
+    sub.add_argument("--device", choices=["cpu", "cuda"])
+    sub.add_argument(
+        "--predict", type=Path, metavar="RUN", help="predict with the models of this finished run"
+    )
+    sub.add_argument(
+        "--absent",
+        action="append",
+        default=[],
+        metavar="PARTY",
+        help="predict without this party; all others must say so too",
+    )
+    sub.add_argument("--events", action="store_true", help=argparse.SUPPRESS)
+
+
+def setup_of(arguments: argparse.Namespace) -> member.Setup:
+    """What the arguments name, checked."""
+    shared = federation.load(arguments.federation)
+    shared.member(arguments.name)  # a wrong name first, before any file is read
+    return _prepared(arguments, shared, read_rows(arguments.data, shared, arguments.name))
+
+
+def _prepared(
+    arguments: argparse.Namespace, shared: federation.Federation, own: rows.Rows
+) -> member.Setup:
+    keys = arguments.keys or arguments.federation.parent / "keys"
+    policy = Policy.load(arguments.policy) if arguments.policy else None
+    device = getattr(arguments, "device", None)
+    return member.prepare(shared, arguments.name, own, keys, policy, device)
+
+
+def read_rows(path: Path, shared: federation.Federation, name: str) -> rows.Rows:
+    if path.suffix == ".json":  # handed over by a supervisor of this machine
+        return rows.load(path.with_suffix(""))
+    if path.suffix != ".csv":
+        raise DataError(f"--data {path}: give a .csv file with the columns id, label and numbers")
+    everyone = shared.run.found.method.everyone_labelled(shared.run.options)
+    return rows.from_csv(path, name, shared.run, labelled=everyone or name == shared.hub)
+
+
+def _predict(arguments: argparse.Namespace) -> None:
+    console = Console(highlight=False, quiet=arguments.json or arguments.quiet)
+    shared = federation.load(arguments.federation)
+    shared.member(arguments.name)
+    own, ids = member_predict.rows_for(arguments.data, arguments.name, arguments.predict)
+    setup = _prepared(arguments, shared, own)
+    out = member_predict.foretell(
+        setup,
+        arguments.predict,
+        ids,
+        arguments.absent,
+        lambda text: console.print(Text(f"  {text}"), soft_wrap=True),
+    )
+    shown = "this party predicts nothing itself" if out is None else str(out)
+    console.print(Text(f"\npredictions  {shown}"), soft_wrap=True)
+    if arguments.json:
+        sys.stdout.write(json.dumps({"predictions": None if out is None else str(out)}) + "\n")
+    elif arguments.quiet and out is not None:
+        sys.stdout.write(f"{out}\n")
+
+
+def _party(arguments: argparse.Namespace) -> None:
+    if arguments.predict is not None:
+        _predict(arguments)
+        return
+    if arguments.absent:
+        raise RunError("--absent goes with --predict; in training, on_lost says what to do")
+    setup = setup_of(arguments)
+    out = arguments.out or Path("runs") / f"{setup.federation.name}-{arguments.name}"
+    if arguments.events:
+        _end_with_parent()
+        member.take_part(setup, out, Events())
+        return
+    console = Console(highlight=False, quiet=arguments.json or arguments.quiet)
+
+    def say(text: str) -> None:
+        console.print(Text(f"  {text}"), soft_wrap=True)
+
+    result = member.take_part(setup, out, Progress(console), say)
+    page = report.write_report([result.content], result.path / "report.html")
+    if arguments.json:
+        sys.stdout.write(json.dumps(result.content, indent=1) + "\n")
+    elif arguments.quiet:
+        sys.stdout.write(f"{result.path}\n")
+    console.print()
+    if result.accuracy is not None:
+        console.print(report.summary([result.content]))
+        console.print(Text(report.sentences(result.content)))
+    for warning in result.content["warnings"]:
+        console.print(Text(f"warning: {warning}"))
+    console.print(Text(f"\nresult  {result.path / 'result.json'}\nreport  {page}"), soft_wrap=True)
+
+
+class Events(Observer):
+    """Progress as JSON lines, for the process that started this one."""
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self._lock = threading.Lock()
+
+    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Ledger) -> None:
+        self._write({"began": True})
+        ((_, meter),) = meters.items()
+
+        def watch() -> None:
+            while not self._ended.wait(METER_SECONDS):
+                self._write({"meter": [meter.phase, meter.share], "bytes": ledger.bytes})
+
+        threading.Thread(target=watch, daemon=True).start()
+
+    def epoch(self, party: str, row: Mapping[str, Any]) -> None:
+        self._write({"epoch": dict(row)})
+
+    def ended(self) -> None:
+        self._ended.set()
+
+    def _write(self, event: Mapping[str, Any]) -> None:
+        with self._lock:
+            sys.stdout.write(json.dumps(event) + "\n")
+            sys.stdout.flush()
+
+
+def _end_with_parent() -> None:
+    """No orphans: when the supervisor is gone, its end of this pipe closes."""
+
+    def watch() -> None:
+        sys.stdin.read()
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

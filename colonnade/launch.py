@@ -1,0 +1,348 @@
+"""All parties of a run on this machine, each in a process of its own.
+
+    runs/x/federation.toml   the file that real organisations would share
+    runs/x/keys/             an authority and keys for this run alone; removed at its end
+    runs/x/parties/bank/     what the process of 'bank' keeps: see member.py
+
+The processes are those of `colonnade party`, and know of each other only what a federation file
+says. This one starts them, starts those again that die, and joins what they leave into one result.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from colonnade import federation as federations
+from colonnade import folder as folders
+from colonnade import rows as own_rows
+from colonnade import state
+from colonnade.assemble import Federation
+from colonnade.config import Config
+from colonnade.errors import RoleFailed
+from colonnade.federation import Member
+from colonnade.net import certs
+from colonnade.observer import Observer
+from colonnade.party import Meter
+from colonnade.result import combine, divergence, read_json
+from colonnade.rows import Rows
+from colonnade.wire import Ledger, ledger
+from colonnade.wire.policy import Policy
+
+PROGRAM = (sys.executable, "-m", "colonnade", "party")
+STOP_SECONDS = 5.0
+TYPED, STOPPED = (1, 2), 130  # exit codes of a process that said what was wrong; that was stopped
+
+
+@dataclass(frozen=True)
+class Options:
+    """How processes are looked after."""
+
+    restarts: int = 3  # of each party, after its process died
+    on_lost: federations.OnLost = "wait"
+    deadline: float = 60.0
+    program: tuple[str, ...] = PROGRAM
+
+
+@dataclass(eq=False)
+class Child:
+    """The process of one party."""
+
+    name: str
+    process: subprocess.Popen[str]
+    started: int = 1
+    errors: list[str] = field(default_factory=list)
+
+
+def launch(
+    settings: Config,
+    federation: Federation,
+    folder: Path,
+    observer: Observer,
+    options: Options,
+    attempt: int,
+) -> dict[str, Any]:
+    """Train with one process per party in a run folder; returns result.json."""
+    began = time.perf_counter()
+    _hand_out(settings, federation, folder, options)
+    supervisor = _Supervisor(settings, federation, folder, observer, options)
+    status, problem = "failed", ""
+    try:
+        supervisor.run()
+        status = "finished"
+    except KeyboardInterrupt:
+        status = "stopped"
+        raise
+    except RoleFailed as error:
+        problem = str(error)
+        raise
+    finally:
+        observer.ended()
+        shutil.rmtree(folder / "keys", ignore_errors=True)
+        seconds = folders.seconds_so_far(folder) + time.perf_counter() - began
+        content = _joined(settings, federation, folder, supervisor.ready, seconds, attempt)
+        content |= {"status": status, "error": problem}
+        state.write_text(json.dumps(content, indent=1), folder / "result.json")
+    return content
+
+
+def _hand_out(settings: Config, federation: Federation, folder: Path, options: Options) -> None:
+    """Rows, keys and the federation file."""
+    keys = folder / "keys"
+    shutil.rmtree(keys, ignore_errors=True)
+    certs.init(keys)
+    members = []
+    for name, address in zip(federation.parties, _addresses(len(federation.parties)), strict=True):
+        certs.party(keys, name)
+        public = certs.public_text(keys / name / f"{name}.sign")
+        members.append(Member(name, address, "", public))
+    method = settings.found.method
+    run = settings.resolved() | {"label_holder": federation.holder, "name": settings.run.name}
+    federations.write(
+        folder / "federation.toml",
+        settings.run.name,
+        members,
+        run,
+        options.on_lost,
+        options.deadline,
+        policy=Policy.allowing(method.kinds),
+    )
+    for name, party in federation.parties.items():
+        place = folder / "parties" / f"{name}-rows"
+        if place.with_suffix(".json").exists():
+            continue  # of an earlier attempt
+        place.parent.mkdir(parents=True, exist_ok=True)
+        ids = b"".join(split.ids.cpu().numpy().tobytes() for split in party.splits.values())
+        mine = Rows(
+            party.splits,
+            party.preparation,
+            party.classes if name == federation.holder else (),
+            ids.hex().encode(),
+            sum(len(split) for split in party.splits.values()),
+            federation.data["name"],
+        )
+        own_rows.save(mine, place)
+
+
+def _addresses(count: int) -> list[str]:
+    """Ports that are free now."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    addresses = [f"127.0.0.1:{one.getsockname()[1]}" for one in sockets]
+    for one in sockets:
+        one.close()
+    return addresses
+
+
+class _Supervisor:
+    def __init__(
+        self,
+        settings: Config,
+        federation: Federation,
+        folder: Path,
+        observer: Observer,
+        options: Options,
+    ) -> None:
+        self.settings, self.federation, self.folder = settings, federation, folder
+        self.observer, self.options = observer, options
+        self.began = time.perf_counter()
+        self.ready = 0.0
+        self.events: SimpleQueue[tuple[Child, dict[str, Any]]] = SimpleQueue()
+        self.meters = {name: Meter(party.labelled) for name, party in federation.parties.items()}
+        self.ledger = _Tally()
+        self.children: dict[str, Child] = {}
+
+    def run(self) -> None:
+        """Start all, and see them to their end."""
+        try:
+            for name in self.federation.parties:
+                self.children[name] = Child(name, self._start(name))
+                self._listen(self.children[name])
+            while self.children:
+                self._look(self.children)
+                self._hear(0.1)
+        except KeyboardInterrupt:
+            self._stop()
+            raise
+        finally:
+            for child in self.children.values():
+                child.process.kill()
+                child.process.wait()
+            self._hear(0.0)
+
+    def _start(self, name: str) -> subprocess.Popen[str]:
+        command = [
+            *self.options.program,
+            "--federation",
+            os.fspath(self.folder / "federation.toml"),
+            "--name",
+            name,
+            "--data",
+            os.fspath(self.folder / "parties" / f"{name}-rows.json"),
+            "--keys",
+            os.fspath(self.folder / "keys" / name),
+            "--out",
+            os.fspath(self.folder / "parties" / name),
+            "--events",
+        ]
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,  # when this process ends, so do they
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # Ctrl-C is ours to pass on
+        )
+
+    def _listen(self, child: Child) -> None:
+        process = child.process
+        assert process.stdout is not None and process.stderr is not None
+
+        def events(stream: Any) -> None:
+            for line in stream:
+                try:
+                    self.events.put((child, json.loads(line)))
+                except ValueError:
+                    child.errors.append(line.rstrip())
+
+        def errors(stream: Any) -> None:
+            for line in stream:
+                child.errors.append(line.rstrip())
+                del child.errors[:-40]
+
+        for read, stream in ((events, process.stdout), (errors, process.stderr)):
+            threading.Thread(target=read, args=(stream,), daemon=True).start()
+
+    def _look(self, children: dict[str, Child]) -> None:
+        """Who has ended, and how."""
+        for name, child in list(children.items()):
+            code = child.process.poll()
+            if code is None:
+                continue
+            if code == 0:
+                del children[name]
+            elif code == STOPPED:  # by somebody else; it has told the others
+                raise KeyboardInterrupt(f"the process of '{name}' was stopped")
+            elif code in TYPED or child.started > self.options.restarts:
+                time.sleep(0.2)  # the readers finish
+                raise RoleFailed(self._why(child, code))
+            else:
+                child.started += 1
+                child.process = self._start(name)
+                self._listen(child)
+
+    def _why(self, child: Child, code: int) -> str:
+        """The first party that says something of its own, not that another has stopped."""
+        texts = {c.name: "\n".join(c.errors).strip() for c in self.children.values()}
+        own = {n: t for n, t in texts.items() if t and "has stopped:" not in t}
+        name, text = next(iter(own.items()), (child.name, texts.get(child.name, "")))
+        if code < 0 and not own:
+            text = f"its process was ended by {signal.Signals(-code).name}"
+            name = child.name
+        again = f" (started {child.started} times)" if child.started > 1 else ""
+        return f"'{name}'{again}: {text or f'its process ended with code {code}'}"
+
+    def _hear(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while True:
+            try:
+                child, event = self.events.get(timeout=max(0.0, until - time.monotonic()))
+            except Empty:
+                return
+            if "began" in event and not self.ready:
+                self.ready = time.perf_counter() - self.began
+                self.observer.began(self.settings, self.meters, self.ledger)
+            if "epoch" in event:
+                self.observer.epoch(child.name, event["epoch"])
+            if "meter" in event:
+                meter = self.meters[child.name]
+                meter.phase, meter.share = event["meter"]
+                self.ledger.set(child.name, event["bytes"])
+
+    def _stop(self) -> None:
+        """Let all save themselves; the label holder's process tells the others."""
+        hub = self.children.get(self.federation.holder)
+        if hub is not None:
+            hub.process.send_signal(signal.SIGTERM)
+        until = time.monotonic() + STOP_SECONDS
+        for child in self.children.values():
+            try:
+                child.process.wait(max(0.1, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.process.kill()
+
+
+class _Tally(Ledger):
+    """What the progress display asks a ledger for: bytes, as the parties report them."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self._by_party: dict[str, int] = {}
+
+    def set(self, party: str, sent: int) -> None:
+        self._by_party[party] = sent
+        self.bytes = sum(self._by_party.values())
+
+
+def _joined(
+    settings: Config,
+    federation: Federation,
+    folder: Path,
+    setup: float,
+    seconds: float,
+    attempt: int,
+) -> dict[str, Any]:
+    """One result from what every party has left: its account, its ledger, its weights."""
+    places = {name: folder / "parties" / name for name in federation.parties}
+    accounts: dict[str, Mapping[str, Any]] = {}
+    for name, place in places.items():
+        if (place / "account.json").exists():
+            accounts[name] = read_json(place / "account.json")
+    head = _merge(places, folder / "ledger.jsonl")
+    if all((place / "weights").exists() for place in places.values()):
+        target = folder / "weights.part"
+        target.mkdir(exist_ok=True)
+        for place in places.values():
+            shutil.copytree(place / "weights", target, dirs_exist_ok=True)
+    kinds = {kind.name: kind for kind in settings.found.method.kinds}
+    content = combine(
+        settings,
+        name=folder.name,
+        runtime="process",
+        data=federation.data,
+        cast=federation.cast,
+        holder=federation.holder,
+        accounts=accounts,
+        wire=ledger.summarise(ledger.read(folder / "ledger.jsonl"), kinds),
+        setup=setup,
+        seconds=seconds,
+    )
+    content["wire"]["head"] = head
+    warnings = [line for told in accounts.values() for line in told.get("warnings", [])]
+    content["warnings"] = warnings + divergence(content["history"])
+    return content
+
+
+def _merge(places: Mapping[str, Path], target: Path) -> str:
+    """One ledger of all that was sent, from the ledgers of all senders; returns its last hash."""
+    target.unlink(missing_ok=True)
+    target.touch()
+    book = Ledger(target)
+    for name, place in places.items():
+        path = place / "ledger.jsonl"
+        for row in ledger.read(path) if path.exists() else ():
+            if row.get("sender") == name or "note" in row:
+                book.copy(row)
+    book.close()
+    return book.head

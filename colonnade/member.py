@@ -1,0 +1,434 @@
+"""One party of a federation, from its own files to its own results: what `colonnade party` does.
+
+It needs its rows, its keys, its policy and the shared federation file, and nothing of anybody
+else. Everything it keeps lies in one folder:
+
+    config.toml  run.json  ledger.jsonl  log.txt  checkpoints/     while it runs
+    result.json  weights/  accounts.json                           when all have ended
+
+A process that died is started again with the same command: it finds its folder and rejoins.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from colonnade import folder as folders
+from colonnade import models, state
+from colonnade.assemble import schedule_of
+from colonnade.config import Config
+from colonnade.errors import ColonnadeError, ConfigError, FederationError, MethodError
+from colonnade.federation import Federation
+from colonnade.identity import Identity
+from colonnade.method import bind
+from colonnade.net import certs
+from colonnade.net.frame import PART_BYTES
+from colonnade.net.mesh import Keys, Mesh
+from colonnade.observer import Observer
+from colonnade.party import Party, Stopped
+from colonnade.result import Result, account, combine, divergence, read_json
+from colonnade.rows import Rows
+from colonnade.runtime.checkpoint import OwnCheckpoints
+from colonnade.runtime.drive import reproducible
+from colonnade.runtime.post import Post
+from colonnade.runtime.process import Patience, Session, Start, Work
+from colonnade.version import __version__
+from colonnade.wire import Ledger, ledger
+from colonnade.wire.policy import Gate, Policy
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything one party brings to a federation, checked before anything is written."""
+
+    federation: Federation
+    name: str
+    rows: Rows
+    keys: Path
+    policy: Policy
+    settings: Config
+    identity: Callable[[str], Identity]  # for a session
+    task: Literal["train", "predict"] = "train"
+
+    @property
+    def cast(self) -> dict[str, str]:
+        names = list(self.federation.names)
+        return self.settings.found.method.cast(names, self.federation.hub, self.settings.options)
+
+
+def prepare(
+    federation: Federation,
+    name: str,
+    rows: Rows,
+    keys: Path,
+    policy: Policy | None = None,
+    device: Literal["cpu", "cuda"] | None = None,
+) -> Setup:
+    """Check what one party brings; nothing is written and nobody is called."""
+    me = federation.member(name)
+    certs.check(keys / f"{name}.pem", keys / "ca.pem", name)
+    key = certs.signing_key(keys / f"{name}.sign")
+    if key.public_key().public_bytes_raw() != me.public_key:
+        raise FederationError(
+            [
+                f"{keys / name}.sign is not the key that {federation.path} pins for '{name}': "
+                f"`colonnade certs show {name}.sign` prints what must stand there"
+            ]
+        )
+    method = federation.run.found.method
+    policy = policy or federation.policy
+    if policy is None:
+        raise ConfigError(
+            [
+                f"'{name}' has no policy, so nothing may leave it. Give --policy FILE, or [policy] "
+                "in the federation file. To begin with:\n\n" + Policy.template(method.kinds)
+            ]
+        )
+    policy.check_kinds(kind.name for kind in method.kinds)
+    settings = federation.run
+    if settings.run.record:
+        raise ConfigError(["record keeps what parties send, which only a simulation may do"])
+    if device is not None:
+        settings = replace(settings, run=replace(settings.run, device=device))
+    if settings.run.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(['device = "cuda": this machine has no CUDA device; use "cpu"'])
+    trusted = {member.name: member.public_key for member in federation.members}
+    setup = Setup(
+        federation,
+        name,
+        rows,
+        keys,
+        policy,
+        settings,
+        lambda session: Identity(name, session, trusted, key),
+    )
+    role = method.roles[setup.cast[name]]
+    if role.features and not rows.width:
+        raise MethodError(f"'{name}' brings no features, but its role in {method.name} needs some")
+    _check_network(setup)
+    return setup
+
+
+def take_part(
+    setup: Setup, out: Path, observer: Observer | None = None, say: Say | None = None
+) -> Result:
+    """Train with the others; returns when all have ended."""
+    folder = out
+    settings = setup.settings
+    if (folder / "weights").exists() and setup.name != setup.federation.hub:
+        return Result(read_json(folder / "result.json"), folder)  # said bye, then died
+    with reproducible(settings.run.threads, settings.run.device == "cuda"):
+        if (folder / "run.json").exists():
+            ended = (folder / "weights").exists()
+            manifest = read_json(folder / "run.json")
+            if not ended:
+                manifest = folders.reopen(folder, settings)
+        else:
+            ended = False
+            folders.create(folder, settings, overwrite=False, run="")
+            manifest = {"run": "", "attempt": 0}
+        return _Member(setup, folder, observer or Observer(), say).serve(manifest, ended)
+
+
+class Log:
+    """Lines with their time in a file; also where the user looks. Any thread may write."""
+
+    def __init__(self, path: Path, say: Say | None) -> None:
+        self._path, self._say, self._lock = path, say, threading.Lock()
+
+    def __call__(self, text: str) -> None:
+        line = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {text}\n"
+        with self._lock:
+            with suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+                file.write(line)  # a full disk must not hide what is said
+            if self._say is not None:
+                self._say(text)
+
+
+def connect(
+    setup: Setup,
+    book: Ledger,
+    checkpoints: OwnCheckpoints,
+    work: Work,
+    run: str = "",
+    attempt: int = 0,
+    absent: Collection[str] = (),
+) -> Session:
+    """The session of a party, with its links and its post; nobody is called yet."""
+    federation = setup.federation
+    me, method = federation.member(setup.name), setup.settings.found.method
+    others = [name for name in federation.names if name != setup.name and name not in absent]
+    dialler = {name: federation.dials(setup.name, name) for name in others}
+    mesh = Mesh(
+        setup.name,
+        Keys.of(setup.keys, setup.name),
+        hub=federation.hub,
+        listen=me.binds if me.address else None,
+        dial={n: federation.member(n).address for n in others if dialler[n] == setup.name},
+        accept=frozenset(n for n in others if dialler[n] == n),
+        relayed=frozenset(n for n in others if dialler[n] is None),
+        agreed=agreed(setup) | ({"absent": ", ".join(sorted(absent))} if absent else {}),
+        log=work.log,
+    )
+    rows = sum(len(split) for split in setup.rows.splits.values())
+    gate = Gate(setup.name, setup.policy, rows, setup.rows.width, len(federation.names))
+    gate.restore(row for row in book.rows() if row.get("sender") == setup.name)
+    post = Post(
+        setup.name,
+        frozenset(federation.names),
+        {kind.name: kind for kind in method.kinds},
+        book,
+        gate,
+        lambda receiver, fields, data: session.send_part(receiver, fields, data),
+        PART_BYTES,
+    )
+    session = Session(
+        setup.name,
+        federation.names,
+        federation.hub,
+        mesh,
+        post,
+        checkpoints,
+        Patience(federation.on_lost, federation.deadline, federation.patience),
+        work,
+        run,
+        attempt,
+        absent,
+    )
+    return session
+
+
+class _Member:
+    """The process of one party: its session, and what it writes."""
+
+    def __init__(self, setup: Setup, folder: Path, observer: Observer, say: Say | None) -> None:
+        self.setup, self.folder, self.observer = setup, folder, observer
+        self.began = time.perf_counter()
+        self.earlier = folders.seconds_so_far(folder)
+        self.ready = 0.0  # seconds until the first role began
+        self.log = Log(folder / "log.txt", say)
+        self._party: Party | None = None
+        self.book = Ledger(folder / "ledger.jsonl", through=True)
+
+    def serve(self, manifest: Mapping[str, Any], ended: bool) -> Result:
+        setup = self.setup
+        method = setup.settings.found.method
+        work = Work(
+            party=self._new_party,
+            role=lambda party, wire, absent: bind(
+                method.roles[party.role].train,
+                party,
+                setup.cast,
+                wire,
+                setup.settings.options,
+                absent=absent,
+            ),
+            mark=self._mark,
+            account=self._account,
+            conclude=self._conclude,
+            may_lose=self._may_lose,
+            told={"classes": list(setup.rows.classes)},
+            log=self.log,
+        )
+        session = self._session = connect(
+            setup,
+            self.book,
+            OwnCheckpoints(self.folder / "checkpoints", self.book.flush),
+            work,
+            str(manifest.get("run", "")),
+            int(manifest["attempt"]),
+        )
+        accounts = read_json(self.folder / "accounts.json") if ended else None
+        with signals(session.stop):
+            try:
+                session.serve(accounts)
+            except Stopped as stop:
+                self._write_result("stopped", "")
+                stop.add_note(f"go on with the same command: its folder is {self.folder}")
+                raise
+            except ColonnadeError as error:
+                self.log(f"{type(error).__name__}: {error}")
+                self._write_result("failed", str(error))
+                error.add_note(f"what was reached lies in {self.folder}")
+                raise
+            finally:
+                self.observer.ended()
+                self.book.close()
+                for why, count in session.refused().items():
+                    self.log(f"refused {count} × {why}")
+        return Result(read_json(self.folder / "result.json"), self.folder)
+
+    # ---- what the session asks for -------------------------------------------------------------
+
+    def _new_party(self, start: Start) -> Party:
+        setup, settings = self.setup, self.setup.settings
+        classes = tuple(str(name) for name in start.told["classes"])
+        party = Party(
+            setup.name,
+            setup.cast[setup.name],
+            settings.parties.get(setup.name, settings.recipe),
+            schedule_of(settings),
+            setup.rows.splits,
+            setup.rows.preparation,
+            classes,
+            torch.device(settings.run.device),
+        )
+        if settings.found.method.signs(settings.options):
+            party.identity = setup.identity(f"run {start.run} attempt {start.attempt}")
+        party.on_epoch = self.observer.epoch
+        self._party = party
+        if not self.ready:
+            self.ready = time.perf_counter() - self.began
+            self.observer.began(settings, {party.name: party.meter}, self.book)
+        return party
+
+    def _mark(self, start: Start) -> None:
+        folders.mark(self.folder, self.setup.settings, start.attempt, run=start.run)
+
+    def _account(self, party: Party) -> dict[str, Any]:
+        """The role has ended: models to the disk, then what may be said about it."""
+        folders.save_weights(party, self.folder / "weights.part")
+        told = account(party, self.setup.federation.hub)
+        told["classes"] = list(party.classes)
+        told["warnings"] = self._session.post.leftover()
+        state.write_text(json.dumps(told), self.folder / "account.json")
+        return told
+
+    def _conclude(self, accounts: Mapping[str, Any], absent: tuple[str, ...]) -> None:
+        if (self.folder / "weights").exists():
+            return
+        state.write_text(json.dumps(dict(accounts)), self.folder / "accounts.json")
+        self._write_result("finished", "", accounts, absent)
+        (self.folder / "weights.part").rename(self.folder / "weights")
+        OwnCheckpoints(self.folder / "checkpoints", self.book.flush).clear()
+
+    def _may_lose(self, absent: frozenset[str]) -> str:
+        """Why the method cannot go on without these; nothing if it can."""
+        setup = self.setup
+        try:
+            method = setup.settings.found.method
+            method.check_absent(absent, setup.cast, setup.settings.options)
+        except MethodError as error:
+            return f"{error}. "
+        return ""
+
+    # ---- results -------------------------------------------------------------------------------
+
+    def _write_result(
+        self,
+        status: str,
+        problem: str,
+        accounts: Mapping[str, Any] | None = None,
+        absent: tuple[str, ...] = (),
+    ) -> None:
+        """result.json; the label holder's shows what everybody has told, others their own."""
+        setup, party = self.setup, self._party
+        if accounts is None:
+            accounts = {}
+            if party is not None:
+                accounts = {setup.name: account(party, setup.federation.hub)}
+        own = accounts.get(setup.name, {})
+        if setup.name != setup.federation.hub:
+            accounts = {setup.name: own} if own else {}
+        classes = own.get("classes") or (party.classes if party is not None else ())
+        kinds = {kind.name: kind for kind in setup.settings.found.method.kinds}
+        content = combine(
+            setup.settings,
+            name=self.folder.name,
+            runtime="process",
+            data=setup.rows.facts(classes),
+            cast=setup.cast,
+            holder=setup.federation.hub,
+            accounts=accounts,
+            wire=ledger.summarise(ledger.read(self.folder / "ledger.jsonl"), kinds),
+            setup=self.ready,
+            seconds=self.earlier + time.perf_counter() - self.began,
+        )
+        content["wire"]["head"] = self.book.head
+        warnings = [line for told in accounts.values() for line in told.get("warnings", [])]
+        warnings += [f"the run went on without '{name}'" for name in absent]
+        warnings += divergence(content["history"])
+        content |= {"status": status, "error": problem, "warnings": warnings}
+        state.write_text(json.dumps(content, indent=1), self.folder / "result.json")
+
+
+def agreed(setup: Setup) -> dict[str, str]:
+    """What must be equal at all parties, name by name, so that a difference can be named."""
+    federation = setup.federation
+    method = setup.settings.found.method
+    run = setup.settings.resolved()
+    for key in ("device", "threads", "name"):  # each party's own matter
+        run.pop(key, None)
+    facts = {
+        "version of Colonnade": __version__,
+        "task": setup.task,
+        "federation": federation.name,
+        "members": ", ".join(federation.names),
+        "on_lost": federation.on_lost,
+        "deadline": f"{federation.deadline:g}",
+        "patience": f"{federation.patience:g}",
+        "method file": setup.settings.found.sha256[:16],
+    }
+    for member in federation.members:
+        facts[f"address of '{member.name}'"] = member.address or "none"
+        facts[f"signing key of '{member.name}'"] = member.signing_key[:16]
+    for model in setup.settings.own_models():
+        facts[f"network file {Path(models.path_of(model)).name}"] = models.sha256_of(model)[:16]
+    facts |= {f"[run] {key}": value for key, value in _flat(run)}
+    if method.aligned:
+        facts["number of rows"] = str(setup.rows.count)
+        facts["order and ids of the rows (keyed digest)"] = setup.rows.digest(
+            federation.sha256.encode()
+        )
+    return facts
+
+
+def _flat(tree: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, str]]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{where}{key}.")
+        else:
+            yield f"{where}{key}", json.dumps(value)
+
+
+def _check_network(setup: Setup) -> None:
+    """Whether the party's network can take its rows, found without making a single weight."""
+    recipe = setup.settings.parties.get(setup.name, setup.settings.recipe)
+    if not setup.rows.width:
+        return
+    shape = tuple(next(iter(setup.rows.splits.values())).x.shape[1:])
+    try:
+        models.check(recipe.model, shape, **recipe.model_options)
+    except ConfigError as error:
+        raise ConfigError([f"party '{setup.name}': {p}" for p in error.problems]) from None
+
+
+@contextmanager
+def signals(stop: Callable[[str], None]) -> Iterator[None]:
+    """SIGTERM and Ctrl-C save everybody's state and stop."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    words = {signal.SIGTERM: "SIGTERM", signal.SIGINT: "Ctrl-C"}
+    before = {
+        number: signal.signal(number, lambda got, _: stop(words[signal.Signals(got)]))
+        for number in words
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,140 @@
+"""Predictions of a federation: every party brings new rows and the models it has trained.
+
+The same links, post, ledger and policy as in training; the roles are those of `predict`. Whoever
+predicts writes its own predictions.csv, and nobody else's. A method that can do without some
+passive parties may be told who is absent, by everybody alike.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from colonnade import state
+from colonnade.assemble import of, schedule_of
+from colonnade.data import Column, Preparation, Split
+from colonnade.errors import DataError, RunError
+from colonnade.member import Log, Say, Setup, connect, signals
+from colonnade.method import bind
+from colonnade.party import Party
+from colonnade.result import read_json
+from colonnade.rows import Rows, ids_of, read
+from colonnade.runtime.checkpoint import NoCheckpoints
+from colonnade.runtime.drive import reproducible
+from colonnade.runtime.process import Start, Work
+from colonnade.wire import Ledger
+
+SPLIT = "predict"
+
+
+def rows_for(path: Path, party: str, run: Path) -> tuple[Rows, list[str]]:
+    """New rows of a party as its models take them, and their ids; a label column is ignored."""
+    saved = _saved(run, party)
+    with of(party):
+        ids, names, x, _ = read(path)
+        preparation = None
+        if saved["preparation"] is not None:
+            columns = tuple(Column(name, tuple(known)) for name, known in saved["columns"])
+            preparation = Preparation.from_tensors(saved["preparation"], columns)
+            trained = [column.name for column in columns]
+            if missing := [name for name in trained if name not in names]:
+                raise DataError(f"{path} lacks {', '.join(missing)}, which it was trained on")
+            x = preparation.apply(x[:, [names.index(name) for name in trained]])
+        else:
+            x = torch.empty(len(ids), 0)
+    split = Split(x, None, torch.arange(len(ids)))
+    rows = Rows({SPLIT: split}, preparation, (), ids_of(ids), len(ids), path.name)
+    return rows, ids
+
+
+def foretell(
+    setup: Setup,
+    run: Path,
+    ids: list[str],
+    absent: Collection[str] = (),
+    say: Say | None = None,
+) -> Path | None:
+    """Predict with the others; the file of this party's predictions, if it is one that predicts."""
+    settings = setup.settings
+    method = settings.found.method
+    cast = setup.cast
+    method.check_absent(absent, cast, settings.options)
+    log = Log(run / "log-predict.txt", say)
+    result = read_json(run / "result.json")
+    saved = _saved(run, setup.name)
+    book = Ledger(_touched(run / "ledger-predict.jsonl"), through=True)
+
+    def party(start: Start) -> Party:
+        made = Party(
+            setup.name,
+            cast[setup.name],
+            settings.parties.get(setup.name, settings.recipe),
+            schedule_of(settings),
+            setup.rows.splits,
+            setup.rows.preparation,
+            tuple(result["data"]["classes"]),
+            torch.device(settings.run.device),
+        )
+        made.load_weights(saved["weights"])
+        if method.signs(settings.options):
+            made.identity = setup.identity(f"predict {start.run} attempt {start.attempt}")
+        return made
+
+    def conclude(accounts: Mapping[str, Any], absent: tuple[str, ...]) -> None: ...
+
+    work = Work(
+        party=party,
+        role=lambda me, wire, without: bind(
+            method.roles[me.role].predict, me, cast, wire, settings.options, without, split=SPLIT
+        ),
+        mark=lambda start: None,
+        account=lambda me: {},
+        conclude=conclude,
+        may_lose=lambda lost: "Name who is absent, at every party, to predict without them. ",
+        told={},
+        log=log,
+    )
+    session = connect(replace(setup, task="predict"), book, NoCheckpoints(), work, absent=absent)
+    with reproducible(settings.run.threads, settings.run.device == "cuda"), signals(session.stop):
+        try:
+            session.serve()
+        finally:
+            book.close()
+    logits = session.returned
+    if not isinstance(logits, Tensor):
+        return None
+    return _write(run / "predictions.csv", ids, logits, result["data"]["classes"])
+
+
+def _write(path: Path, ids: list[str], logits: Tensor, classes: list[str]) -> Path:
+    probabilities = logits.float().softmax(1).cpu()
+    best = probabilities.max(1)
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["id", "predicted", "probability"])
+            for name, code, share in zip(
+                ids, best.indices.tolist(), best.values.tolist(), strict=True
+            ):
+                writer.writerow([name, classes[code], f"{share:.6f}"])
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+    return path
+
+
+def _saved(run: Path, party: str) -> dict[str, Any]:
+    if not (run / "weights").exists():
+        raise RunError(f"{run} has no trained models: give the run folder of a finished training")
+    saved: dict[str, Any] = state.load(run / "weights" / party)
+    return saved
+
+
+def _touched(path: Path) -> Path:
+    path.touch()
+    return path

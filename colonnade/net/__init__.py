@@ -1,0 +1,1 @@
+"""Parties in processes of their own: who they are to each other."""

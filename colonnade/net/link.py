@@ -1,0 +1,291 @@
+"""One peer, over however many connections: every frame arrives once, and in order.
+
+Frames are numbered, kept until the peer has taken them in, and sent again after a broken
+connection. What came before is dropped and counted. What comes too early waits for the gap to
+close; if it stays open the connection is broken on purpose, which closes it. A peer that
+was started anew (another incarnation) begins at one again: what its memory held is gone, and the
+runtime goes back to a checkpoint.
+
+A link knows nothing of gRPC: a connection is a queue to put bytes into and a way to close it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from typing import Any
+
+from colonnade.errors import CodecError
+from colonnade.net.frame import PROTOCOL, Frame, Hello, pack, parse
+
+WINDOW_BYTES = 16 << 20  # sent and not yet taken in
+WINDOW_FRAMES = 1024
+ACK_BYTES, ACK_FRAMES = WINDOW_BYTES // 4, WINDOW_FRAMES // 16
+EARLY_FRAMES = 256
+GAP_SECONDS = 2.0
+
+
+@dataclass(eq=False)
+class Connection:
+    """Where outgoing bytes go; None ends it."""
+
+    close: Callable[[], None]
+    queue: SimpleQueue[bytes | None] = field(default_factory=SimpleQueue)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """A frame, taken in by the runtime in its own time."""
+
+    link: Link
+    life: int
+    number: int
+    size: int
+    body: str
+    content: Any
+    tail: memoryview
+
+
+@dataclass(frozen=True, slots=True)
+class Up:
+    """A connection stands; `anew` when the process at its other end is not the one before."""
+
+    link: Link
+    anew: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Down:
+    link: Link
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The peer has taken in some of what filled the window."""
+
+
+Event = Arrived | Up | Down | Room
+
+
+class Link:
+    """One end of the link between this party and one peer."""
+
+    def __init__(
+        self,
+        me: str,
+        peer: str,
+        incarnation: bytes,
+        inbox: SimpleQueue[Any],
+        forward: Callable[[Any, memoryview], bool] | None = None,
+    ) -> None:
+        """forward: is shown every part first; True when it was passed on to somebody else."""
+        self.me, self.peer = me, peer
+        self.refused: Counter[str] = Counter()
+        self.life = 0  # how many incarnations of the peer there have been
+        self.since = time.monotonic()  # when it came up, or went down
+        self.trouble = "it has not been reached yet"
+        self._incarnation, self._inbox, self._forward = incarnation, inbox, forward
+        self._lock = threading.Lock()
+        self._peer_incarnation = b""
+        self._pair = 0
+        self._connection: Connection | None = None
+        self._reset()
+
+    def _reset(self) -> None:
+        self._unacked: deque[tuple[int, bytes]] = deque()
+        self._unacked_bytes = 0
+        self._sent = 0  # number of the last frame made
+        self._arrived = 0  # … of the last frame in order
+        self._taken = 0  # … of the last frame the runtime has taken in
+        self._told = 0  # … of the last ack that left
+        self._taken_bytes = 0
+        self._early: dict[int, tuple[Any, memoryview, int]] = {}
+        self._gap_since = 0.0
+        self._blocked = False
+
+    # ---- connections -------------------------------------------------------------------------
+
+    @property
+    def up(self) -> bool:
+        return self._connection is not None
+
+    def life_of(self) -> str:
+        """Which process of the peer this is, once it has said hello."""
+        return self._peer_incarnation.hex() if self.up else ""
+
+    def hello(self, agreed: str) -> bytes:
+        """What this end says first."""
+        with self._lock:
+            hello = Hello(
+                protocol=PROTOCOL,
+                party=self.me,
+                incarnation=self._incarnation,
+                expects=self._peer_incarnation,
+                received=self._arrived,
+                agreed=agreed,
+                clock=time.time(),
+            )
+        return pack(Frame(hello=hello))
+
+    def attach(self, connection: Connection, hello: Any) -> None:
+        """Go on with a peer that has just said hello."""
+        with self._lock:
+            before, self._connection = self._connection, connection
+            anew = hello.incarnation != self._peer_incarnation
+            if anew:
+                self._peer_incarnation = hello.incarnation
+                self.life += 1
+                self._reset()
+                self._pair = _pair(self._incarnation, hello.incarnation)
+            elif hello.expects == self._incarnation:
+                self._drop_until(hello.received)
+            for _, data in self._unacked:
+                connection.queue.put(data)
+            self.since, self.trouble = time.monotonic(), ""
+            self._inbox.put(Up(self, anew))
+        if before is not None:
+            before.close()
+
+    def detach(self, connection: Connection, why: str) -> None:
+        """The connection has ended; another may follow."""
+        with self._lock:
+            if self._connection is not connection:
+                return
+            self._connection = None
+            self.since, self.trouble = time.monotonic(), why
+            self._early.clear()  # all of it will be sent again
+            self._gap_since = 0.0
+            self._inbox.put(Down(self, why))
+
+    def close(self) -> None:
+        with self._lock:
+            connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def break_off(self) -> None:
+        """End the connection in order to get another one."""
+        with self._lock:
+            connection, self._gap_since = self._connection, 0.0
+        if connection is not None:
+            connection.close()
+
+    # ---- out ---------------------------------------------------------------------------------
+
+    def send(
+        self, wait: Callable[[], None], tail: Sequence[bytes | memoryview] = (), **body: Any
+    ) -> None:
+        """Queue a frame, Frame(part=…) or Frame(control=…); `wait` is called while there is no
+        room, and may raise."""
+        while not self._try(body, tail):
+            wait()
+
+    def _try(self, body: dict[str, Any], tail: Sequence[bytes | memoryview]) -> bool:
+        with self._lock:
+            if self._unacked and (
+                self._unacked_bytes >= WINDOW_BYTES or len(self._unacked) >= WINDOW_FRAMES
+            ):
+                self._blocked = True
+                return False
+            self._sent += 1
+            frame = Frame(number=self._sent, ack=self._taken, pair=self._pair, **body)
+            data = pack(frame, *tail)
+            self._told = self._taken
+            self._taken_bytes = 0
+            self._unacked.append((self._sent, data))
+            self._unacked_bytes += len(data)
+            if self._connection is not None:
+                self._connection.queue.put(data)
+            return True
+
+    def took(self, event: Arrived) -> None:
+        """The runtime has taken a frame in: the peer may send as much again."""
+        with self._lock:
+            if event.life != self.life:
+                return
+            self._taken = max(self._taken, event.number)  # what is relayed overtakes
+            self._taken_bytes += event.size
+            if (
+                event.body == "part"
+                and self._taken_bytes < ACK_BYTES
+                and self._taken - self._told < ACK_FRAMES
+            ):
+                return  # the next frame will say so
+            self._told, self._taken_bytes = self._taken, 0
+            if self._connection is not None:
+                ack = Frame(ack=self._taken, pair=self._pair)
+                self._connection.queue.put(pack(ack))
+
+    def flushed(self) -> bool:
+        """Whether the peer has everything."""
+        return not self._unacked
+
+    # ---- in ----------------------------------------------------------------------------------
+
+    def incoming(self, connection: Connection, data: bytes) -> None:
+        """One frame as it came; raises CodecError for what is none, and nothing has changed."""
+        frame, tail = parse(data)
+        body = frame.WhichOneof("body")
+        with self._lock:
+            if connection is not self._connection:
+                return
+            if frame.pair != self._pair:
+                self.refused["another run or process"] += 1
+                return
+            self._drop_until(frame.ack)
+            if not frame.number:
+                if body is not None:
+                    raise CodecError(f"'{self.peer}' sent '{body}' in the middle of a connection")
+                return
+            if body not in ("part", "control"):
+                raise CodecError(f"'{self.peer}' sent '{body}' as a numbered frame")
+            if frame.number <= self._arrived or frame.number in self._early:
+                self.refused["duplicate"] += 1
+                return
+            if frame.number > self._arrived + 1:
+                if len(self._early) >= EARLY_FRAMES:
+                    raise CodecError(f"'{self.peer}' sent frame {frame.number} far too early")
+                self._early[frame.number] = frame, tail, len(data)
+                self._gap_since = self._gap_since or time.monotonic()
+                return
+            ready = [(frame, tail, len(data))]
+            self._arrived += 1
+            while self._arrived + 1 in self._early:
+                self._arrived += 1
+                ready.append(self._early.pop(self._arrived))
+            self._gap_since = time.monotonic() if self._early else 0.0
+            life = self.life
+        for one, behind, size in ready:
+            which = one.WhichOneof("body")
+            content = getattr(one, which)
+            event = Arrived(self, life, one.number, size, which, content, behind)
+            if which == "part" and self._forward is not None and self._forward(content, behind):
+                self.took(event)
+            else:
+                self._inbox.put(event)
+
+    def gaping(self) -> bool:
+        """Whether a frame has been missing for too long, although later ones have come."""
+        gap = self._gap_since
+        return bool(gap) and time.monotonic() - gap > GAP_SECONDS
+
+    def _drop_until(self, number: int) -> None:
+        if number > self._sent:
+            raise CodecError(f"'{self.peer}' has taken in frame {number}, which was never sent")
+        while self._unacked and self._unacked[0][0] <= number:
+            _, data = self._unacked.popleft()
+            self._unacked_bytes -= len(data)
+        if self._blocked and self._unacked_bytes < WINDOW_BYTES // 2:
+            self._blocked = False
+            self._inbox.put(Room())
+
+
+def _pair(one: bytes, other: bytes) -> int:
+    digest = hashlib.sha256(b"".join(sorted((one, other)))).digest()
+    return int.from_bytes(digest[:8], "little")

@@ -1,0 +1,382 @@
+"""All links of one party: who listens, who dials, who may speak, and what is passed on.
+
+Of every pair one dials and one listens. A pair in which nobody can listen talks through the hub,
+which passes its parts on. Whoever connects must show a certificate of the federation's authority,
+be a member by its name, speak TLS 1.3, and agree on everything that must be equal; else it is
+refused, told why, and the log says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import grpc
+
+from colonnade.errors import CodecError, FederationError, Refused
+from colonnade.net.certs import host_of
+from colonnade.net.diagnose import diagnose
+from colonnade.net.frame import FRAME_BYTES, PROTOCOL, Frame, Refusal, pack, parse
+from colonnade.net.link import Connection, Event, Link
+
+SERVICE, METHOD = "colonnade.Link", "Exchange"
+HELLO_SECONDS = 10.0
+CLOCK_SECONDS = 60.0  # two clocks may differ by so much unremarked
+RETRY_SECONDS = (0.05, 1.0)  # first and longest pause between two attempts to reach a peer
+OPTIONS = [
+    ("grpc.max_send_message_length", FRAME_BYTES),
+    ("grpc.max_receive_message_length", FRAME_BYTES),
+    ("grpc.enable_http_proxy", 0),
+    ("grpc.so_reuseport", 0),  # a port that is taken is an error, not shared
+    ("grpc.keepalive_time_ms", 5_000),  # a half-open connection is found within ten seconds
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 2_000),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Where a party's own certificate and key lie, and the authority it trusts."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+
+    @classmethod
+    def of(cls, folder: Path, party: str) -> Keys:
+        return cls(folder / "ca.pem", folder / f"{party}.pem", folder / f"{party}.key")
+
+
+@dataclass(frozen=True)
+class Lost:
+    """A peer that will not talk to us, whatever we do."""
+
+    error: Refused
+
+
+class Mesh:
+    def __init__(
+        self,
+        me: str,
+        keys: Keys,
+        *,
+        hub: str,
+        listen: str | None,
+        dial: Mapping[str, str],
+        accept: frozenset[str],
+        relayed: frozenset[str],
+        agreed: Mapping[str, str],
+        log: Callable[[str], None],
+    ) -> None:
+        """
+        dial     address of every peer that this party dials
+        accept   the peers that dial this party
+        relayed  the peers that are reached through the hub
+        agreed   what must be equal at all parties, by name
+        """
+        self.me, self.hub, self.inbox = me, hub, SimpleQueue[Event | Lost]()
+        self.barred: dict[str, str] = {}  # members that may not come back, and why
+        self._keys, self._listen, self._dial = keys, listen, dict(dial)
+        self._accept, self._relayed, self._log = accept, relayed, log
+        self._agreed = dict(agreed)
+        self.incarnation = os.urandom(16)  # of this process
+        self.links = {
+            peer: Link(me, peer, self.incarnation, self.inbox, self._forward)
+            for peer in sorted({*dial, *accept})
+        }
+        self._closing = threading.Event()
+        self._server: grpc.Server | None = None
+        self._threads: list[threading.Thread] = []
+        self._said: dict[str, str] = {}
+
+    def start(self) -> None:
+        """Listen and dial; returns at once."""
+        if self._listen is not None:
+            self._serve(self._listen)
+        for peer, address in self._dial.items():
+            self._thread(partial(self._keep_dialling, peer, address))
+        self._thread(self._watch)
+
+    def send_part(
+        self, peer: str, wait: Callable[[], None], part: Any, tail: Sequence[bytes | memoryview]
+    ) -> None:
+        """A part of a message to any member, directly or through the hub."""
+        self.links[self.hub if peer in self._relayed else peer].send(wait, tail, part=part)
+
+    def close(self, seconds: float = 2.0) -> None:
+        """Let what was sent arrive, then end all connections."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and any(
+            link.up and not link.flushed() for link in self.links.values()
+        ):
+            time.sleep(0.01)
+        self._closing.set()
+        for link in self.links.values():
+            link.close()
+        if self._server is not None:
+            self._server.stop(0.1).wait(1.0)
+        until = time.monotonic() + 1.0
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
+
+    def refused(self) -> dict[str, int]:
+        """How many frames were refused, by reason."""
+        total: dict[str, int] = {}
+        for link in self.links.values():
+            for reason, count in link.refused.items():
+                total[reason] = total.get(reason, 0) + count
+        return total
+
+    # ---- what everybody must agree on ----------------------------------------------------------
+
+    def _check(self, hello: Any, peer: str) -> list[str]:
+        """Why not to talk to a peer; an empty list for one that fits."""
+        if hello.party != peer:
+            return [f"the certificate is that of '{peer}', the hello that of '{hello.party}'"]
+        if peer in self.barred:
+            return [self.barred[peer]]
+        if hello.protocol != PROTOCOL:
+            return [f"protocol {hello.protocol} at '{peer}', {PROTOCOL} at '{self.me}'"]
+        apart = hello.clock - time.time()
+        if abs(apart) > CLOCK_SECONDS:
+            self._log(f"the clock of '{peer}' is {apart:+.0f} s off this one: set both by NTP")
+        if len(hello.incarnation) != 16:
+            return ["a hello without an incarnation"]
+        try:
+            theirs = json.loads(hello.agreed)
+        except ValueError:
+            theirs = None
+        if not isinstance(theirs, dict):
+            return ["a hello that is not JSON"]
+        return [
+            f"{key} is {_said(theirs, key)} at '{peer}', {_said(self._agreed, key)} at '{self.me}'"
+            for key in sorted({*self._agreed, *theirs})
+            if theirs.get(key) != self._agreed.get(key)
+        ]
+
+    def _hello(self, link: Link) -> bytes:
+        return link.hello(json.dumps(self._agreed))
+
+    # ---- listening -----------------------------------------------------------------------------
+
+    def _serve(self, address: str) -> None:
+        pool = ThreadPoolExecutor(4 * len(self.links) + 8, thread_name_prefix="listen")
+        server = grpc.server(pool, options=OPTIONS)
+        handler = grpc.stream_stream_rpc_method_handler(self._answer)  # bytes in, bytes out
+        server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler})]
+        )
+        credentials = grpc.ssl_server_credentials(
+            [(_bytes(self._keys.key), _bytes(self._keys.certificate))],
+            root_certificates=_bytes(self._keys.authority),
+            require_client_auth=True,
+        )
+        try:
+            bound = server.add_secure_port(address, credentials)
+        except RuntimeError:
+            bound = 0
+        if not bound:
+            raise FederationError(
+                [
+                    f"'{self.me}' cannot listen at {address}: the port is taken, needs rights, or "
+                    "the address is not this machine's. Stop what uses it, or give another one"
+                ]
+            )
+        server.start()
+        self._server = server
+
+    def _answer(self, requests: Any, context: grpc.ServicerContext) -> Any:
+        """One connection of a peer that dialled."""
+        who, why = self._caller(context)
+        if why:
+            self._refuse(who, [why])
+            yield pack(Frame(refusal=Refusal(reasons=[why])))
+            return
+        link = self.links[who]
+        first: SimpleQueue[bytes | None] = SimpleQueue()
+        connection = Connection(lambda: context.cancel())
+        self._thread(partial(self._read, link, connection, requests, first))
+        try:
+            hello = parse(first.get(timeout=HELLO_SECONDS) or b"")[0].hello
+        except (Empty, CodecError):
+            self._refuse(who, ["no hello came"])
+            return
+        reasons = self._check(hello, who)
+        if reasons:
+            self._refuse(who, reasons)
+            yield pack(Frame(refusal=Refusal(reasons=reasons)))
+            return
+        link.attach(connection, hello)
+        self._log(f"connected with '{who}', who dialled")
+        yield self._hello(link)  # before whatever the peer has missed
+        while (data := connection.queue.get()) is not None:
+            yield data
+
+    def _caller(self, context: grpc.ServicerContext) -> tuple[str, str]:
+        """Who dialled, and why not to answer."""
+        shown = context.auth_context()
+        names = [name.decode(errors="replace") for name in shown.get("x509_common_name", [])]
+        who = names[0] if len(names) == 1 else "somebody without a name"
+        version = b"".join(shown.get("ssl_tls_version", [])).decode(errors="replace")
+        if version and version != "TLSv1.3":
+            return who, f"'{who}' speaks {version}; TLS 1.3 is required"
+        if who not in self._accept:
+            known = "no member of this federation" if who not in self.links else "to be dialled"
+            return who, f"'{who}' is {known}"
+        return who, ""
+
+    # ---- dialling ------------------------------------------------------------------------------
+
+    def _keep_dialling(self, peer: str, address: str) -> None:
+        pause = RETRY_SECONDS[0]
+        while not self._closing.is_set():
+            began = time.monotonic()
+            try:
+                why = self._dial_once(peer, address)
+            except Refused as refusal:
+                self._log(str(refusal))
+                self.inbox.put(Lost(refusal))
+                return
+            if self._closing.is_set():
+                return
+            if time.monotonic() - began > 5:
+                pause = RETRY_SECONDS[0]
+            self._say(peer, f"'{peer}' at {address}: {why}")
+            self._closing.wait(pause * random.uniform(0.5, 1.0))  # not all at the same moment
+            pause = min(2 * pause, RETRY_SECONDS[1])
+
+    def _dial_once(self, peer: str, address: str) -> str:
+        """Talk until the connection ends; why it did."""
+        link = self.links[peer]
+        credentials = grpc.ssl_channel_credentials(
+            _bytes(self._keys.authority), _bytes(self._keys.key), _bytes(self._keys.certificate)
+        )
+        options = [*OPTIONS, ("grpc.ssl_target_name_override", host_of(peer))]
+        channel = grpc.secure_channel(address, credentials, options)
+        connection = Connection(lambda: call.cancel())
+        connection.queue.put(self._hello(link))
+        call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(iter(connection.queue.get, None))
+        attached, why = False, "refused"
+        timer = threading.Timer(HELLO_SECONDS, lambda: None if attached else call.cancel())
+        timer.daemon = True
+        timer.start()
+        try:
+            for data in call:
+                if attached:
+                    link.incoming(connection, data)
+                    continue
+                frame, _ = parse(data)
+                if frame.WhichOneof("body") == "refusal":
+                    raise self._turned_away(peer, list(frame.refusal.reasons))
+                reasons = self._check(frame.hello, peer)
+                if reasons:
+                    raise self._turned_away(peer, reasons)
+                attached = True
+                link.attach(connection, frame.hello)
+                self._log(f"connected with '{peer}' at {address}")
+                self._said.pop(peer, None)
+            why = "the connection was closed"
+        except grpc.RpcError as error:
+            code = error.code().name if hasattr(error, "code") else str(error)
+            why = "the connection broke" if attached else f"cannot be reached ({code})"
+            if not attached and not self._closing.is_set():
+                why = diagnose(address, peer, self._keys) or why
+        except CodecError as error:
+            why = str(error)
+            link.refused["malformed"] += 1
+        finally:
+            timer.cancel()
+            connection.queue.put(None)
+            call.cancel()
+            channel.close()
+            link.detach(connection, why)
+        if not attached:
+            link.trouble = why
+        return why
+
+    def _turned_away(self, peer: str, reasons: list[str]) -> Refused:
+        return Refused(f"'{peer}' and '{self.me}' do not fit together: {'; '.join(reasons)}")
+
+    # ---- both ----------------------------------------------------------------------------------
+
+    def _read(
+        self, link: Link, connection: Connection, requests: Any, first: SimpleQueue[bytes | None]
+    ) -> None:
+        """Everything one dialling peer sends; the hello goes to whoever answers."""
+        why = "the connection was closed"
+        try:
+            first.put(next(requests, None))
+            for data in requests:  # none comes before our own hello has arrived there
+                link.incoming(connection, data)
+        except CodecError as error:
+            why = str(error)
+            link.refused["malformed"] += 1
+            self._log(f"closing the connection with '{link.peer}': {why}")
+            connection.close()
+        except Exception as error:  # noqa: BLE001 - gRPC raises bare Exceptions for broken streams
+            why = f"the connection broke ({error})" if str(error) else "the connection broke"
+        finally:
+            first.put(None)
+            connection.queue.put(None)
+            link.detach(connection, why)
+
+    def _forward(self, part: Any, tail: memoryview) -> bool:
+        """Pass on what is meant for another, between two who cannot reach each other."""
+        if part.receiver == self.me or self.me != self.hub or part.receiver not in self.links:
+            return False
+        self.links[part.receiver].send(self._pause, [tail], part=part)
+        return True
+
+    def _pause(self) -> None:
+        if self._closing.wait(0.002):
+            raise CodecError("closing")
+
+    def _watch(self) -> None:
+        """Break connections in which a frame went missing: the peer will send it again."""
+        while not self._closing.wait(0.25):
+            for link in self.links.values():
+                if link.gaping():
+                    self._log(f"a frame of '{link.peer}' is missing: connecting anew")
+                    link.refused["missing"] += 1
+                    link.break_off()
+
+    def _refuse(self, who: str, reasons: list[str]) -> None:
+        if who in self.links:
+            self.links[who].trouble = "; ".join(reasons)
+        self._say(who, f"refused '{who}': {'; '.join(reasons)}")
+
+    def _say(self, peer: str, text: str) -> None:
+        if self._said.get(peer) != text:  # once, not at every attempt
+            self._said[peer] = text
+            self._log(text)
+
+    def _thread(self, work: Callable[[], None]) -> None:
+        thread = threading.Thread(target=work, daemon=True)
+        self._threads = [t for t in self._threads if t.is_alive()]
+        self._threads.append(thread)
+        thread.start()
+
+
+def _said(agreed: Mapping[str, Any], key: str) -> str:
+    return str(agreed[key]) if key in agreed else "missing"
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FederationError([f"{path}: {error.strerror}"]) from None

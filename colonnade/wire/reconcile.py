@@ -1,0 +1,211 @@
+"""Two parties' ledgers, side by side: does one say it sent what the other says it received?
+
+A chain of hashes shows that a ledger was not changed in parts; its owner could still write it anew
+from the beginning. It cannot write anew what its peer has kept. A message is found again by
+(sender, receiver, attempt, Kind, sequence), and what both say about it must be equal.
+
+    matched     both have it, and say the same
+    unreceived  sent, and not in the receiver's ledger: a process that dies loses the last rows of
+                what it received, so this is a fault only in the last attempt of a finished run
+    unsent      received, and not in the sender's ledger: nothing leaves before it is recorded
+    different   both have it, and do not say the same
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from colonnade.errors import RunError
+from colonnade.wire import ledger
+
+KEY = ("sender", "receiver", "attempt", "kind", "sequence")
+SAID = ("shape", "dtype", "phase", "epoch", "step", "bytes", "sha256")
+Key = tuple[str, str, int, str, int]
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Book:
+    """One party's ledger, and what lies beside it."""
+
+    path: Path
+    owners: frozenset[str]  # who it may be; one, if that can be told
+    rows: Mapping[Key, Row]
+    attempts: int
+    finished: bool
+    run: str  # empty: not known
+    broken: str  # why it cannot be believed; empty: it can
+
+
+@dataclass(frozen=True)
+class Reconciliation:
+    """What two ledgers say about each other."""
+
+    owners: tuple[str, str]
+    matched: int = 0
+    bytes: int = 0  # of the matched ones
+    unreceived: list[Row] = field(default_factory=list)
+    excused: bool = True  # whether all of `unreceived` can be explained
+    unsent: list[Row] = field(default_factory=list)
+    different: list[tuple[Row, Row]] = field(default_factory=list)  # as the owners say it
+    broken: list[str] = field(default_factory=list)
+
+    @property
+    def faults(self) -> list[str]:
+        """What cannot be explained by a process that died, in words."""
+        found = list(self.broken)
+        if not self.excused:
+            found.append("messages of a finished run were sent and never received")
+        if self.unsent:
+            found.append("messages were received that their sender's ledger does not have")
+        if self.different:
+            found.append("the two ledgers say different things about one message")
+        return found
+
+    def content(self) -> dict[str, Any]:
+        """All of it, ready for JSON."""
+        one, other = self.owners
+        return {
+            "owners": [one, other],
+            "agree": not self.faults,
+            "faults": self.faults,
+            "matched": self.matched,
+            "bytes": self.bytes,
+            "unreceived": [dict(row) for row in self.unreceived],
+            "unsent": [dict(row) for row in self.unsent],
+            "different": [{one: dict(mine), other: dict(its)} for mine, its in self.different],
+        }
+
+
+def reconcile(one: Path, other: Path) -> Reconciliation:
+    """Compare two parties' run folders, or two ledger.jsonl files."""
+    books = _open(one), _open(other)
+    broken = [book.broken for book in books if book.broken]
+    if broken:
+        a, b = (next(iter(k.owners)) if len(k.owners) == 1 else str(k.path) for k in books)
+        return Reconciliation((a, b), broken=broken)
+    if books[0].run != books[1].run and all(book.run for book in books):
+        raise RunError(
+            f"{one} is of run {books[0].run}, {other} of {books[1].run}: give two folders of one"
+        )
+    return _compare(_owners(*books), *books)
+
+
+def _compare(owners: tuple[str, str], one: Book, other: Book) -> Reconciliation:
+    mine, its = (
+        {key: row for key, row in book.rows.items() if {key[0], key[1]} == set(owners)}
+        for book in (one, other)
+    )
+    as_sent = {owners[0]: (mine, its), owners[1]: (its, mine)}
+    unreceived: list[Row] = []
+    unsent: list[Row] = []
+    different: list[tuple[Row, Row]] = []
+    size = matched = 0
+    for key in dict.fromkeys((*mine, *its)):
+        sent, received = (rows.get(key) for rows in as_sent[key[0]])
+        if sent is None and received is not None:
+            unsent.append(received)
+        elif received is None and sent is not None:
+            unreceived.append(sent)
+        elif any(mine[key][part] != its[key][part] for part in SAID):
+            different.append((mine[key], its[key]))
+        else:
+            matched += 1
+            size += mine[key]["bytes"]
+    last = max(one.attempts, other.attempts)
+    finished = one.finished and other.finished
+    excused = not finished or all(row["attempt"] < last for row in unreceived)
+    return Reconciliation(owners, matched, size, unreceived, excused, unsent, different)
+
+
+# ---- one ledger, and whose it is -----------------------------------------------------------------
+
+
+def _open(place: Path) -> Book:
+    """A ledger, read and checked as far as it can be believed."""
+    path = place / "ledger.jsonl" if place.is_dir() else place
+    if not path.is_file():
+        raise RunError(f"{place} has no ledger: give a party's run folder, or its ledger.jsonl")
+    # A ledger of another name is a copy that somebody sent: what lies beside it is not about it.
+    beside = path.parent if path.name == "ledger.jsonl" else None
+    if beside is not None and (beside / "parties").is_dir():
+        raise RunError(
+            f"{beside} is the folder of all parties together: give two of those in "
+            f"{beside / 'parties'}"
+        )
+    result, manifest = _json(beside, "result.json"), _json(beside, "run.json")
+    finished = result.get("status") == "finished"
+    rows: dict[Key, Row] = {}
+    ends: set[str] | None = None  # of every message so far
+    attempts, broken = 0, ""
+    try:
+        for row in ledger.read(path, result.get("wire", {}).get("head") if finished else None):
+            attempts = max(attempts, row["attempt"])
+            if "note" in row:
+                continue
+            key = _key(row)
+            its = {row["sender"]} if "denied" in row else {row["sender"], row["receiver"]}
+            ends = its if ends is None else ends & its
+            if "denied" in row:
+                continue
+            if key in rows:
+                raise RunError(f"{path}: rows {rows[key]['row']} and {row['row']} are one message")
+            rows[key] = {part: row[part] for part in ("row", *KEY, *SAID)}
+    except RunError as error:
+        broken = str(error)
+    except (KeyError, TypeError):
+        broken = f"{path}: row {row['row']} is not one that Colonnade wrote"
+    run = str(manifest.get("run", ""))
+    return Book(path, _owner(ends, result, manifest), rows, attempts, finished, run, broken)
+
+
+def _key(row: Row) -> Key:
+    key = row["sender"], row["receiver"], row["attempt"], row["kind"], row["sequence"]
+    if [type(part) for part in (*key, row["bytes"])] != [str, str, int, str, int, int]:
+        raise TypeError
+    return key
+
+
+def _owner(ends: set[str] | None, result: Row, manifest: Row) -> frozenset[str]:
+    """The party that is an end of every message; of two parties, what lies beside must tell."""
+    candidates = set(result.get("parties", [])) if ends is None else ends
+    told = list(result.get("weights_sha256", {}))
+    if len(told) > 1:  # the label holder keeps everybody's
+        told = [result["config"].get("label_holder") or result["parties"][0]]
+    if "party" in manifest:
+        told = [manifest["party"]]
+    if len(candidates) > 1 and len(told) == 1:
+        candidates = candidates & set(told)
+    return frozenset(candidates)
+
+
+def _owners(one: Book, other: Book) -> tuple[str, str]:
+    """Whose the two ledgers are; what one of them is, the other is not."""
+    pairs = [(a, b) for a in one.owners for b in other.owners if a != b]
+    if len(pairs) == 1:
+        return pairs[0]
+    for book in (one, other):
+        if not book.owners:
+            raise RunError(
+                f"{book.path} holds messages between several parties, and is nobody's own: give "
+                "two parties' own folders"
+            )
+    if not pairs:
+        raise RunError(f"{one.path} and {other.path} are both of '{next(iter(one.owners))}'")
+    raise RunError(
+        f"{one.path} and {other.path}: whose they are cannot be told from the rows of two parties. "
+        "Give the run folder of at least one of them, with its result.json"
+    )
+
+
+def _json(folder: Path | None, name: str) -> dict[str, Any]:
+    """A JSON file beside the ledger; nothing, where there is none."""
+    try:
+        content = json.loads((folder / name).read_text("utf-8")) if folder is not None else {}
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}

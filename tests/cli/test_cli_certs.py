@@ -1,0 +1,125 @@
+"""`colonnade certs`: every action, for a person, for a script, and as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colonnade.cli import certs as commands
+from colonnade.errors import CertificateError
+from colonnade.net import certs
+
+
+def command(parsers: Any, name: str, function: Any, summary: str) -> argparse.ArgumentParser:
+    """As the command line's own: the options that every command has."""
+    sub: argparse.ArgumentParser = parsers.add_parser(name, help=summary)
+    sub.set_defaults(command=function)
+    for option in ("--json", "--quiet", "--traceback"):
+        sub.add_argument(option, action="store_true")
+    return sub
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    top = argparse.ArgumentParser(prog="colonnade")
+    commands.add(top.add_subparsers(required=True), command)
+    capsys.readouterr()
+    parsed = top.parse_args(["certs", *map(str, arguments)])
+    parsed.command(parsed)
+    printed = capsys.readouterr()
+    assert printed.err == "" and "\x1b" not in printed.out
+    return printed.out
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Path:
+    certs.init(tmp_path / "authority")
+    return tmp_path / "authority"
+
+
+def test_a_new_authority(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = json.loads(
+        said(capsys, "init", tmp_path / "a", "--name", "Ours", "--days", 10, "--json")
+    )
+    assert content["authority"] == str(tmp_path / "a" / "ca.pem")
+    assert (content["party"], content["hosts"]) == ("Ours", [])
+    assert said(capsys, "init", tmp_path / "b", "--quiet") == f"{tmp_path / 'b' / 'ca.pem'}\n"
+    text = said(capsys, "init", tmp_path / "c")
+    assert "ca.pem: give it to every party" in text and "ca.key: keep it to yourself" in text
+    with pytest.raises(CertificateError, match=r"ca\.key exists"):
+        said(capsys, "init", tmp_path / "c")
+
+
+def test_a_request_travels_and_a_certificate_comes_back(
+    tmp_path: Path, authority: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    text = said(capsys, "request", home, "--party", "bank")
+    pinned = certs.public_text(home / "bank.sign")
+    assert f"{home / 'bank.csr'}: send it to the authority" in text
+    assert f'signing_key  "{pinned}"' in text and "[parties.bank]" in text
+    inbox = tmp_path / "inbox"
+    inbox.mkdir()
+    (inbox / "sent.csr").write_bytes((home / "bank.csr").read_bytes())
+    text = said(capsys, "issue", authority, inbox / "sent.csr", "--host", "localhost", "10.0.0.7")
+    assert f"{inbox / 'bank.pem'}: send it back, with {authority / 'ca.pem'}" in text
+    facts = certs.check(inbox / "bank.pem", authority / "ca.pem", "bank")
+    assert facts.hosts == (certs.host_of("bank"), "localhost", "10.0.0.7")
+
+
+def test_the_same_for_scripts(
+    tmp_path: Path, authority: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = json.loads(said(capsys, "request", tmp_path, "--party", "bank", "--json"))
+    assert made == {
+        "request": str(tmp_path / "bank.csr"),
+        "party": "bank",
+        "signing_key": certs.public_text(tmp_path / "bank.sign"),
+    }
+    assert said(capsys, "request", tmp_path, "--party", "shop", "--quiet").endswith("shop.csr\n")
+    content = json.loads(said(capsys, "issue", authority, tmp_path / "bank.csr", "--json"))
+    assert content["certificate"] == str(tmp_path / "bank.pem") and content["party"] == "bank"
+    assert "signing_key" not in content
+    path = said(capsys, "issue", authority, tmp_path / "shop.csr", "--quiet", "--days", "3")
+    assert path == f"{tmp_path / 'shop.pem'}\n"
+
+
+def test_all_on_one_machine(authority: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    content = json.loads(said(capsys, "issue", authority, "--party", "bank", "--json"))
+    folder = authority / "bank"
+    assert content["signing_key"] == certs.public_text(folder / "bank.sign")
+    assert {path.name for path in folder.iterdir()} == {
+        "bank.key", "bank.sign", "bank.csr", "bank.pem", "ca.pem",
+    }  # fmt: skip
+    assert certs.check(folder / "bank.pem", folder / "ca.pem", "bank").party == "bank"
+    assert "[parties.shop]" in said(capsys, "issue", authority, "--party", "shop")
+
+
+def test_either_a_request_or_a_party(
+    tmp_path: Path, authority: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(CertificateError, match="give either the REQUEST"):
+        said(capsys, "issue", authority)
+    with pytest.raises(CertificateError, match="give either the REQUEST"):
+        said(capsys, "issue", authority, tmp_path / "bank.csr", "--party", "bank")
+
+
+def test_what_files_say(authority: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    certs.party(authority, "bank", hosts=["localhost"])
+    files = [authority / "ca.pem", authority / "bank" / "bank.pem", authority / "bank/bank.sign"]
+    root, bank, signing = json.loads(said(capsys, "show", *files, "--json"))
+    assert root["party"] == "Colonnade authority" and root["hosts"] == []
+    assert bank["hosts"] == [certs.host_of("bank"), "localhost"]
+    assert bank["valid_from"] < bank["valid_until"] < root["valid_until"]
+    assert signing == {"file": str(files[2]), "signing_key": certs.public_text(files[2])}
+    text = said(capsys, "show", *files)
+    assert (
+        "party        bank" in text and bank["fingerprint"] in text and "hosts        none" in text
+    )
+    least = said(capsys, "show", *files, "--quiet").split()
+    assert least == [root["fingerprint"], bank["fingerprint"], signing["signing_key"]]
+    with pytest.raises(CertificateError, match=r"bank\.key is not a certificate"):
+        said(capsys, "show", authority / "bank" / "bank.key")
