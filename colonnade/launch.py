@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -64,6 +65,17 @@ class Child:
     process: subprocess.Popen[str]
     started: int = 1
     errors: list[str] = field(default_factory=list)
+    readers: list[threading.Thread] = field(default_factory=list)
+
+    def close(self) -> None:
+        """Its process has ended: read what it still said, and let its pipes go."""
+        for thread in self.readers:
+            thread.join(2.0)
+        self.readers.clear()
+        for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
 
 
 def launch(
@@ -179,6 +191,7 @@ class _Supervisor:
             for child in self.children.values():
                 child.process.kill()
                 child.process.wait()
+                child.close()
             self._hear(0.0)
 
     def _start(self, name: str) -> subprocess.Popen[str]:
@@ -222,7 +235,9 @@ class _Supervisor:
                 del child.errors[:-40]
 
         for read, stream in ((events, process.stdout), (errors, process.stderr)):
-            threading.Thread(target=read, args=(stream,), daemon=True).start()
+            thread = threading.Thread(target=read, args=(stream,), daemon=True)
+            child.readers.append(thread)
+            thread.start()
 
     def _look(self, children: dict[str, Child]) -> None:
         """Who has ended, and how."""
@@ -230,12 +245,12 @@ class _Supervisor:
             code = child.process.poll()
             if code is None:
                 continue
+            child.close()
             if code == 0:
                 del children[name]
             elif code == STOPPED:  # by somebody else; it has told the others
                 raise KeyboardInterrupt(f"the process of '{name}' was stopped")
             elif code in TYPED or child.started > self.options.restarts:
-                time.sleep(0.2)  # the readers finish
                 raise RoleFailed(self._why(child, code))
             else:
                 child.started += 1

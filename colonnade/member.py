@@ -138,7 +138,7 @@ def take_part(
                 manifest = folders.reopen(folder, settings)
         else:
             ended = False
-            folders.create(folder, settings, overwrite=False, run="")
+            folders.create(folder, settings, overwrite=False, run="", party=setup.name)
             manifest = {"run": "", "attempt": 0}
         return _Member(setup, folder, observer or Observer(), say).serve(manifest, ended)
 
@@ -296,7 +296,9 @@ class _Member:
         return party
 
     def _mark(self, start: Start) -> None:
-        folders.mark(self.folder, self.setup.settings, start.attempt, run=start.run)
+        folders.mark(
+            self.folder, self.setup.settings, start.attempt, run=start.run, party=self.setup.name
+        )
 
     def _account(self, party: Party) -> dict[str, Any]:
         """The role has ended: models to the disk, then what may be said about it."""
@@ -310,7 +312,8 @@ class _Member:
     def _conclude(self, accounts: Mapping[str, Any], absent: tuple[str, ...]) -> None:
         if (self.folder / "weights").exists():
             return
-        state.write_text(json.dumps(dict(accounts)), self.folder / "accounts.json")
+        accounts = dict(accounts) or {self.setup.name: read_json(self.folder / "account.json")}
+        state.write_text(json.dumps(accounts), self.folder / "accounts.json")
         self._write_result("finished", "", accounts, absent)
         (self.folder / "weights.part").rename(self.folder / "weights")
         OwnCheckpoints(self.folder / "checkpoints", self.book.flush).clear()

@@ -55,6 +55,7 @@ def test_the_same_bits_twice_strict_and_resumed(method: str, tmp_path: Path) -> 
         assert int((predictions[name].codes == truth).sum()) / len(truth) == accuracy
 
 
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
 @pytest.mark.parametrize("method", ["splitnn", "easter", "aggvfl"])
 def test_a_step_never_waits_for_the_gpu(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -83,3 +84,13 @@ def test_a_step_never_waits_for_the_gpu(
         colonnade.run(settings(method=method, evaluate_every=0, **unmasked), out=tmp_path / "run")
     finally:
         torch.cuda.set_sync_debug_mode("default")
+
+
+@pytest.mark.parametrize("method", ["splitnn", "easter"])
+def test_one_process_per_party_gives_the_same_bits(method: str, tmp_path: Path) -> None:
+    pytest.importorskip("grpc")
+    plain = settings(method=method)
+    local = colonnade.run(plain, out=tmp_path / "local")
+    apart = colonnade.run(plain, out=tmp_path / "apart", runtime="process")
+    assert apart.weights_sha256 == local.weights_sha256
+    assert apart.metrics == local.metrics

@@ -2,8 +2,9 @@
 
     python benchmarks/speed/net.py [rate] [bulk] [step] [--out FILE]
 
-rate  four parties, 64 KiB embeddings, no model work: steps per second of the process runtime and
-      of a bare bidirectional gRPC stream with the same certificates, taken in turns
+rate  four parties, 64 KiB embeddings, no model work: steps per second of the process runtime, of
+      a bare bidirectional gRPC stream with the same certificates that moves ready-made bytes, and
+      of one that turns tensors into bytes and back and hashes them at both ends, taken in turns
 bulk  one tensor of 200 MB: MB per second, and memory above the tensor
 step  splitnn, MNIST quadrants, CNNs, one thread per party: time of an epoch over mutual TLS
       against one process, taken in turns
@@ -12,6 +13,7 @@ step  splitnn, MNIST quadrants, CNNs, one thread per party: time of an epoch ove
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import multiprocessing
 import os
@@ -27,6 +29,8 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
+import torch
 
 import colonnade
 from colonnade.net import certs
@@ -54,14 +58,21 @@ def main() -> None:
 
 
 def rate(turns: int) -> dict[str, Any]:
-    bare, ours = [], []
+    found: dict[str, list[float]] = {"bytes": [], "tensors": [], "process": []}
     for _ in range(turns):
-        bare.append(bare_stream(1000))
-        ours.append(echo(steps=1000)["steps_per_second"])
-        print(f"  bare {bare[-1]:.0f} steps/s, process runtime {ours[-1]:.0f}", flush=True)
-    ratio = statistics.median(o / b for o, b in zip(ours, bare, strict=True))
-    print(f"  median {statistics.median(ours):.0f} steps/s, {ratio:.2f} of the bare stream")
-    return {"bare": bare, "process": ours, "ratio": ratio}
+        found["bytes"].append(bare_stream(1000, tensors=False))
+        found["tensors"].append(bare_stream(1000, tensors=True))
+        found["process"].append(echo(steps=1000)["steps_per_second"])
+        print("  " + ", ".join(f"{name} {rates[-1]:.0f}" for name, rates in found.items()))
+    ratios = {
+        name: statistics.median(o / b for o, b in zip(found["process"], found[name], strict=True))
+        for name in ("bytes", "tensors")
+    }
+    print(
+        f"  median {statistics.median(found['process']):.0f} steps/s: {ratios['bytes']:.2f} of a "
+        f"bare stream of bytes, {ratios['tensors']:.2f} of one of hashed tensors"
+    )
+    return found | {"ratios": ratios}
 
 
 def bulk(turns: int) -> dict[str, Any]:
@@ -115,8 +126,34 @@ def echo(**options: int) -> dict[str, float]:
 # ---- the bare stream -----------------------------------------------------------------------------
 
 
-def bare_stream(steps: int) -> float:
-    """The same messages as raw bytes: no codec, no ledger, no digest, no numbering."""
+class Bytes:
+    """Ready-made bytes go out, and what comes in is not looked at."""
+
+    def pack(self, big: bool) -> bytes:
+        return BIG if big else SMALL
+
+    def unpack(self, data: bytes) -> None: ...
+
+
+class Tensors:
+    """What one would write by hand: raw elements, and a digest of them at both ends."""
+
+    def __init__(self) -> None:
+        self.big, self.small = torch.randn(128, 128), torch.randn(128, 10)
+
+    def pack(self, big: bool) -> bytes:
+        data = (self.big if big else self.small).numpy().tobytes()
+        hashlib.sha256(data).digest()
+        return data
+
+    def unpack(self, data: bytes) -> torch.Tensor:
+        hashlib.sha256(data).digest()
+        return torch.from_numpy(np.frombuffer(data, np.float32).reshape(128, -1).copy())
+
+
+def bare_stream(steps: int, tensors: bool) -> float:
+    """The same messages without ledger, numbering, policy, checks: steps per second."""
+    content = Tensors() if tensors else Bytes()
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as free:
         place, port = Path(folder), free.getsockname()[1]
@@ -125,9 +162,11 @@ def bare_stream(steps: int) -> float:
         for name in NAMES:
             certs.party(place, name)
         answer = context.Queue()
-        processes = [context.Process(target=bare_active, args=(place, port, steps, answer))]
+        processes = [
+            context.Process(target=bare_active, args=(place, port, steps, answer, content))
+        ]
         processes += [
-            context.Process(target=bare_passive, args=(place, port, name, steps))
+            context.Process(target=bare_passive, args=(place, port, name, steps, content))
             for name in NAMES[1:]
         ]
         for process in processes:
@@ -138,7 +177,7 @@ def bare_stream(steps: int) -> float:
         return found
 
 
-def bare_active(place: Path, port: int, steps: int, answer: Any) -> None:
+def bare_active(place: Path, port: int, steps: int, answer: Any, content: Any) -> None:
     inbox = {name: queue.SimpleQueue() for name in NAMES[1:]}
     outbox = {name: queue.SimpleQueue() for name in NAMES[1:]}
     ready = threading.Semaphore(0)
@@ -171,21 +210,19 @@ def bare_active(place: Path, port: int, steps: int, answer: Any) -> None:
         ready.acquire()
     began = time.perf_counter()
     for _ in range(steps):
-        for name in inbox:
-            inbox[name].get()
-        for name in inbox:
-            outbox[name].put(BIG)
-        for name in inbox:
-            inbox[name].get()
-        for name in inbox:
-            outbox[name].put(SMALL)
+        for big in (True, False):
+            for name in inbox:
+                content.unpack(inbox[name].get())
+            data = content.pack(big)
+            for name in inbox:
+                outbox[name].put(data)
     answer.put(steps / (time.perf_counter() - began))
     for name in inbox:
         outbox[name].put(None)
     server.stop(1).wait()
 
 
-def bare_passive(place: Path, port: int, name: str, steps: int) -> None:
+def bare_passive(place: Path, port: int, name: str, steps: int, content: Any) -> None:
     folder = place / name
     credentials = grpc.ssl_channel_credentials(
         (folder / "ca.pem").read_bytes(),
@@ -198,10 +235,9 @@ def bare_passive(place: Path, port: int, name: str, steps: int) -> None:
     outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     answers = channel.stream_stream("/bare/Exchange")(iter(outbox.get, None))
     for _ in range(steps):
-        outbox.put(BIG)
-        next(answers)
-        outbox.put(SMALL)
-        next(answers)
+        for big in (True, False):
+            outbox.put(content.pack(big))
+            content.unpack(next(answers))
     outbox.put(None)
     for _ in answers:
         pass

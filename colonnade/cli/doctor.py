@@ -1,1 +1,79 @@
 """`colonnade doctor`: what would go wrong, before it does."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from colonnade import doctor, federation
+from colonnade.cli.party import read_rows
+from colonnade.errors import RunError
+
+COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+
+
+def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
+    sub = command(
+        commands, "doctor", _doctor, "check a federation file, and one party, before a run"
+    )
+    sub.add_argument("federation", type=Path, metavar="FILE")
+    sub.add_argument("--name", metavar="PARTY", help="check what this party brings, too")
+    sub.add_argument(
+        "--keys", type=Path, metavar="DIR", help="default: keys/ beside the federation file"
+    )
+    sub.add_argument("--data", type=Path, metavar="FILE", help="its own rows, CSV")
+    sub.add_argument("--policy", type=Path, metavar="FILE", help="what may leave; TOML")
+    sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<federation>-<party>")
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    """1 where there is a problem."""
+    checks = doctor.examine(arguments.federation, _mine(arguments))
+    worst = max((check.verdict for check in checks), key=list(COLOURS).index)
+    if arguments.json:
+        content = {"verdict": worst, "checks": [asdict(check) for check in checks]}
+        sys.stdout.write(json.dumps(content, indent=1) + "\n")
+    else:
+        _show([c for c in checks if c.verdict != "ok" or not arguments.quiet])
+    return 1 if worst == "problem" else 0
+
+
+def _mine(arguments: argparse.Namespace) -> doctor.Mine | None:
+    name = arguments.name
+    if name is None:
+        given = [o for o in ("keys", "data", "policy", "out") if getattr(arguments, o) is not None]
+        if given:
+            raise RunError(f"colonnade doctor: --{given[0]} is of one party: say whose with --name")
+        return None
+
+    def rows(shared: federation.Federation) -> Any:
+        return read_rows(arguments.data, shared, name)
+
+    return doctor.Mine(
+        name,
+        arguments.keys or arguments.federation.parent / "keys",
+        None if arguments.data is None else rows,
+        arguments.policy,
+        arguments.out,
+    )
+
+
+def _show(checks: list[doctor.Check]) -> None:
+    table = Table.grid(padding=(0, 2))
+    for _ in range(3):
+        table.add_column(overflow="fold")
+    for check in checks:
+        found = Text(check.found)
+        if check.move:
+            found.append(f"\n→ {check.move}")
+        table.add_row(Text(check.verdict, COLOURS[check.verdict]), Text(check.about), found)
+    Console(highlight=False).print(table)

@@ -449,7 +449,9 @@ def _reconcile(arguments: argparse.Namespace) -> int:
     one, other = found.owners
     lines = [f"{one} and {other}"]
     if not found.broken:
-        lines.append(f"  matched              {units.count(found.matched)}, {units.size(found.bytes)}")
+        lines.append(
+            f"  matched              {units.count(found.matched)}, {units.size(found.bytes)}"
+        )
     for what, rows in (("sent, not received", found.unreceived), ("never sent", found.unsent)):
         lines += [f"  {what:20} {len(rows)}"] if rows else []
         lines += [f"    {_row(row)}" for row in rows[:SHOWN]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from colonnade.net.certs import host_of
@@ -20,7 +21,7 @@ def diagnose(address: str, peer: str, keys: Keys, seconds: float = 2.0) -> str:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.set_alpn_protocols(["h2"])
         context.load_verify_locations(keys.authority)
-        context.load_cert_chain(keys.certificate, keys.key)
+        context.load_cert_chain(keys.certificate, keys.key, password="")  # never ask a terminal
     except (OSError, ssl.SSLError) as error:
         return f"this party's own certificate cannot be used ({error})"
     try:
@@ -34,14 +35,15 @@ def diagnose(address: str, peer: str, keys: Keys, seconds: float = 2.0) -> str:
     try:
         with raw, context.wrap_socket(raw, server_hostname=host_of(peer)) as stream:
             stream.settimeout(seconds)
-            stream.recv(1)  # TLS 1.3 tells a client only now that its certificate is refused
+            with suppress(TimeoutError):
+                stream.recv(1)  # TLS 1.3 tells a client only now that its certificate is refused
     except ssl.SSLCertVerificationError as error:
         return f"its certificate is refused here: {error.verify_message}"
     except ssl.SSLError as error:
         reason = (error.reason or str(error)).replace("_", " ").lower()
         return f"it refuses this party's certificate or TLS version ({reason})"
     except TimeoutError:
-        return ""
+        return "no answer to the TLS handshake; does something else listen there?"
     except OSError as error:
         return f"the connection broke during the TLS handshake ({error.strerror or error})"
     return ""

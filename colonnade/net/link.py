@@ -38,7 +38,7 @@ class Connection:
     queue: SimpleQueue[bytes | None] = field(default_factory=SimpleQueue)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Arrived:
     """A frame, taken in by the runtime in its own time."""
 

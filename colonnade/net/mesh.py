@@ -95,10 +95,11 @@ class Mesh:
         self._agreed = dict(agreed)
         self.incarnation = os.urandom(16)  # of this process
         self.links = {
-            peer: Link(me, peer, self.incarnation, self.inbox, self._forward)
+            peer: Link(me, peer, self.incarnation, self.inbox, partial(self._forward, peer))
             for peer in sorted({*dial, *accept})
         }
         self._closing = threading.Event()
+        self._ending = False
         self._server: grpc.Server | None = None
         self._threads: list[threading.Thread] = []
         self._said: dict[str, str] = {}
@@ -116,6 +117,10 @@ class Mesh:
     ) -> None:
         """A part of a message to any member, directly or through the hub."""
         self.links[self.hub if peer in self._relayed else peer].send(wait, tail, part=part)
+
+    def expect_end(self) -> None:
+        """All is said: from now on a connection that ends is nothing to speak of."""
+        self._ending = True
 
     def close(self, seconds: float = 2.0) -> None:
         """Let what was sent arrive, then end all connections."""
@@ -251,7 +256,7 @@ class Mesh:
                 self._log(str(refusal))
                 self.inbox.put(Lost(refusal))
                 return
-            if self._closing.is_set():
+            if self._closing.is_set() or self._ending:
                 return
             if time.monotonic() - began > 5:
                 pause = RETRY_SECONDS[0]
@@ -334,8 +339,10 @@ class Mesh:
             connection.queue.put(None)
             link.detach(connection, why)
 
-    def _forward(self, part: Any, tail: memoryview) -> bool:
+    def _forward(self, peer: str, part: Any, tail: memoryview) -> bool:
         """Pass on what is meant for another, between two who cannot reach each other."""
+        if part.sender != peer and (peer != self.hub or part.sender not in self._relayed):
+            raise CodecError(f"'{peer}' sent a message in the name of '{part.sender}'")
         if part.receiver == self.me or self.me != self.hub or part.receiver not in self.links:
             return False
         self.links[part.receiver].send(self._pause, [tail], part=part)

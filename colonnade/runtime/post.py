@@ -216,7 +216,9 @@ class Post:
             )
         if part.kind not in self._kinds:
             raise CodecError(f"'{part.sender}' sent a '{part.kind}', which no Kind declares")
-        lane = self._lanes.setdefault((part.sender, part.kind), Lane())
+        lane = self._lanes.get((part.sender, part.kind))
+        if lane is None:
+            lane = self._lanes[part.sender, part.kind] = Lane()
         if part.sequence < lane.arrived:
             self.refused["duplicate message"] += 1
             return None

@@ -455,9 +455,10 @@ class Session:
         self.work.conclude(accounts, tuple(sorted(self._absent)))
         if not self.is_hub:
             self._tell(self.hub, "bye", {})
+            self.mesh.expect_end()
             return
         self._ended = True
-        self._tell_all("end", {"accounts": accounts})
+        self._tell_all("end", {})
         until = time.monotonic() + min(GOODBYE_SECONDS, self.patience.deadline)
         while time.monotonic() < until and not self._byes.issuperset(
             name for name in self.present if name != self.me
@@ -486,7 +487,6 @@ class Session:
                 return  # of a process that is gone
             event.link.took(event)
             if event.body == "part":
-                self._check_sender(event.link, event.content)
                 self.post.accept(event.content, event.tail)
                 self._moved = time.monotonic()
                 self._say_going()
@@ -498,10 +498,6 @@ class Session:
             self.work.log(f"lost the connection with '{event.link.peer}': {event.why}")
         elif isinstance(event, Lost):
             raise event.error
-
-    def _check_sender(self, link: Link, part: Any) -> None:
-        if part.sender != link.peer and link.peer != self.hub:
-            raise CodecError(f"'{link.peer}' sent a message in the name of '{part.sender}'")
 
     def _came_up(self, link: Link, anew: bool) -> None:
         if not anew:
@@ -541,7 +537,7 @@ class Session:
         if self._ended:
             start = Start(self._run, self._attempt, None, tuple(sorted(self._absent)), ended=True)
             self._tell(sender, "start", asdict(start))
-            self._tell(sender, "end", {"accounts": self._accounts})
+            self._tell(sender, "end", {})
             return
         reached = content.pop("reached")
         held = tuple(str(label) for label in content.pop("held"))
@@ -579,7 +575,7 @@ class Session:
         self._done[sender] = content
 
     def _hear_end(self, sender: str, content: dict[str, Any]) -> None:
-        self._accounts = dict(content["accounts"])
+        self._accounts = {}  # those of the others are the hub's to know
 
     def _hear_bye(self, sender: str, content: dict[str, Any]) -> None:
         self._byes.add(sender)

@@ -119,6 +119,8 @@ class Ledger:
             self._file = None
 
     def _write_out(self) -> None:
+        if not self._pending:
+            return
         self._append(
             f'{{"row":{number},"attempt":{self.attempt},{description},'
             f'"sequence":{sequence},"phase":"{phase}","epoch":{epoch},"step":{step},'

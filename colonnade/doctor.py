@@ -1,0 +1,480 @@
+"""Everything that can be known about a run before it begins, with what to do about it.
+
+    the file     members, links, method, what crosses and what that reveals, one digest of it all
+    the party    certificate, keys, policy, rows, run folder, disk
+    the network  its own port, and whoever it would dial
+
+Files are read, a port is bound for a moment, and peers are dialled as far as the TLS handshake.
+Nobody is told anything and no frame is sent, so a federation that runs does not notice.
+"""
+
+from __future__ import annotations
+
+import errno
+import platform
+import shutil
+import socket
+import ssl
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+from importlib import metadata
+from itertools import combinations
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Literal, TypeVar
+
+from colonnade import federation as federations
+from colonnade import member
+from colonnade.errors import ColonnadeError, ConfigError, FederationError, RunError
+from colonnade.federation import Federation, Member
+from colonnade.net import certs
+from colonnade.net.diagnose import diagnose
+from colonnade.report import units
+from colonnade.result import read_json
+from colonnade.rows import Rows
+from colonnade.version import __version__
+from colonnade.wire.policy import Policy
+
+T = TypeVar("T")
+SECONDS = 2.0  # for everything that waits for a network
+FEW_DAYS = 30
+LITTLE_DISK, NO_DISK = 10**9, 10**8  # bytes
+NOT_YET = "nothing listens there yet"  # as diagnose says it
+NO_ANSWER = f"no answer within {SECONDS:g} s"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at."""
+
+    about: str
+    verdict: Literal["ok", "warning", "problem"]
+    found: str
+    move: str = ""  # what to do next, where not all is well
+
+
+@dataclass(frozen=True)
+class Mine:
+    """What one party would bring to the federation."""
+
+    name: str
+    keys: Path
+    rows: Callable[[Federation], Rows] | None  # None: the file was not named
+    policy: Path | None
+    out: Path | None  # None: runs/<federation>-<party>
+
+
+def examine(path: Path, mine: Mine | None = None) -> list[Check]:
+    """All checks of a federation file, and of one party where it is given."""
+    try:
+        federation = federations.load(path)
+    except ColonnadeError as error:
+        move = f"correct {path}; every party needs the same one"
+        return [*(Check("file", "problem", said, move) for said in _problems(error)), *_software()]
+    checks = list(_file(federation))
+    if mine is not None:
+        try:
+            me = federation.member(mine.name)
+        except FederationError as error:
+            (said,) = error.problems
+            checks.append(Check("name", "problem", said, "give the --name of a member"))
+        else:
+            checks += _Own(federation, me, mine).checks()
+    return [*checks, *_software()]
+
+
+# ---- the file ------------------------------------------------------------------------------------
+
+
+def _file(federation: Federation) -> Iterator[Check]:
+    """What all parties agree on: nothing here can be wrong, or it could not have been read."""
+    run, hub = federation.run, federation.hub
+    yield Check("members", "ok", f"{', '.join(federation.names)}; {hub} holds the labels")
+    listening = [m for m in federation.members if m.address]
+    yield Check("listening", "ok", ", ".join(f"{m.name} at {m.address}" for m in listening))
+    links = {pair: federation.dials(*pair) for pair in combinations(federation.names, 2)}
+    dialling = [f"{who} → {b if who == a else a}" for (a, b), who in links.items() if who]
+    yield Check("dialling", "ok", ", ".join(dialling))
+    relayed = [f"{a} – {b}" for (a, b), who in links.items() if who is None]
+    if relayed:
+        said = f"{', '.join(relayed)}, through {hub}, which can read what is not masked"
+        yield Check("relayed", "ok", said)
+    yield Check(
+        "run",
+        "ok",
+        f"{run.found.method.name}, {run.run.epochs} epochs, batches of {run.run.batch_size}, "
+        f"seed {run.run.seed}",
+    )
+    yield Check(
+        "lost party",
+        "ok",
+        f"on_lost = {federation.on_lost}, after {federation.deadline:g} s without a connection or "
+        f"{federation.patience:g} s of silence",
+    )
+    for kind in run.found.method.kinds:
+        said = f"{kind.name} ({kind.describe()}) reveals {kind.reveals}"
+        yield Check("may cross", "ok", said)
+    digest = federation.sha256
+    parts = " ".join(digest[at : at + 8] for at in range(0, len(digest), 8))
+    yield Check("sha256", "ok", f"{parts}: must be equal everywhere; compare it by telephone")
+
+
+# ---- the party -----------------------------------------------------------------------------------
+
+
+class _Own:
+    """One party's own files, its machine, and whom it would talk to."""
+
+    def __init__(self, federation: Federation, me: Member, mine: Mine) -> None:
+        self.federation, self.me, self.mine = federation, me, mine
+        self.names = {
+            end: mine.keys / f"{me.name}.{end}" for end in ("pem", "key", "sign")
+        }  # fmt: skip
+        self.out = mine.out or Path("runs") / f"{federation.name}-{me.name}"
+        self.rows: Rows | None = None
+        self.policy: Policy | None = None
+
+    def checks(self) -> list[Check]:
+        found = [
+            *self._certificates(),
+            *self._key_files(),
+            self._signing_key(),
+            *self._policy(),
+            self._data(),
+        ]
+        if self.rows is not None and all(check.verdict != "problem" for check in found):
+            found.append(self._together(self.rows))
+        found += [self._folder(), self._disk()]
+        if _network() is not None:
+            return found  # said once, with the versions
+        usable = all(c.verdict != "problem" for c in found if c.about in ("certificate", "keys"))
+        return [*found, *self._port(usable), *self._peers(usable)]
+
+    # ---- keys ----------------------------------------------------------------------------------
+
+    def _certificates(self) -> Iterator[Check]:
+        authority = self.mine.keys / "ca.pem"
+        try:
+            own, root = certs.check(self.names["pem"], authority, self.me.name), authority
+            issuer = certs.facts(root)
+        except ColonnadeError as error:
+            move = (
+                f"`colonnade certs request {self.mine.keys} --party {self.me.name}`, send the .csr "
+                "to the authority, and put what comes back there"
+            )
+            yield Check("certificate", "problem", str(error), move)
+            return
+        for about, facts, who in (
+            ("certificate", own, f"of '{own.party}', by '{issuer.party}'"),
+            ("authority", issuer, f"'{issuer.party}'"),
+        ):
+            yield _dates(about, facts, who)
+
+    def _key_files(self) -> Iterator[Check]:
+        good = True
+        for path in (self.names["key"], self.names["sign"]):
+            try:
+                mode = path.stat().st_mode
+            except OSError as error:
+                move = (
+                    "`colonnade certs request` makes it; if it is lost, ask for a new certificate"
+                )
+                yield Check("keys", "problem", f"{path}: {error.strerror}", move)
+                good = False
+                continue
+            if mode & 0o077:
+                said = f"{path} can be read or written by others than its owner"
+                move = f"chmod 600 {path}; if somebody may have read it, make new keys"
+                yield Check("keys", "problem", said, move)
+                good = False
+        try:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.load_cert_chain(self.names["pem"], self.names["key"], password="")
+        except OSError as error:  # also ssl.SSLError
+            said = f"{self.names['key']} is not the key of {self.names['pem']} ({error})"
+            if self.names["key"].exists() and self.names["pem"].exists():
+                move = "use the pair that belongs together; keys with a passphrase cannot be used"
+                yield Check("keys", "problem", said, move)
+                good = False
+        if (self.mine.keys / "ca.key").exists():
+            said = f"{self.mine.keys / 'ca.key'} lies with the party's own keys"
+            move = "keep the authority's key elsewhere: whoever has it can be any party"
+            yield Check("keys", "warning", said, move)
+        elif good:
+            yield Check("keys", "ok", "readable by their owner alone, and fit the certificate")
+
+    def _signing_key(self) -> Check:
+        try:
+            public = certs.public_text(self.names["sign"])
+        except ColonnadeError as error:
+            return Check("signing key", "problem", str(error), "`colonnade certs request` makes it")
+        if public != self.me.signing_key:
+            return Check(
+                "signing key",
+                "problem",
+                f"{self.names['sign']} is not the one that {self.federation.path} pins",
+                f'write signing_key = "{public}" into [parties.{self.me.name}], at every party',
+            )
+        return Check("signing key", "ok", f"{public[:16]}…, as the federation file pins it")
+
+    # ---- what may leave, and what there is -----------------------------------------------------
+
+    def _policy(self) -> Iterator[Check]:
+        kinds = {kind.name: kind for kind in self.federation.run.found.method.kinds}
+        try:
+            given = self.mine.policy
+            policy = self.federation.policy if given is None else Policy.load(given)
+            if policy is not None:
+                policy.check_kinds(kinds)
+        except ConfigError as error:
+            for said in error.problems:
+                yield Check("policy", "problem", said, "correct the policy")
+            return
+        if policy is None:
+            said = "there is none, so nothing may leave"
+            yield Check("policy", "problem", said, "give --policy FILE, or [policy] in the file")
+            return
+        self.policy = policy
+        bad = list(self._hopeless(policy))
+        yield from bad
+        denied = sorted(kinds.keys() - policy.allow.keys())
+        if denied:
+            said = f"{policy.source} keeps inside: {', '.join(denied)}"
+            move = "right if this party never sends them; else add [allow.…], or the run will stop"
+            yield Check("policy", "warning", said, move)
+        elif not bad:
+            yield Check("policy", "ok", f"{policy.source} names every Kind")
+
+    def _hopeless(self, policy: Policy) -> Iterator[Check]:
+        """Rules that nothing can ever pass."""
+        members = self.federation.names
+        for kind, rule in policy.allow.items():
+            for peer in rule.to or ():
+                if peer not in members:
+                    said = f"allow.{kind}.to names '{peer}', which is no member"
+                    yield Check("policy", "problem", said, f"one of {', '.join(members)}")
+            if rule.min_members > len(members):
+                said = f"allow.{kind} asks for {rule.min_members} members; there are {len(members)}"
+                yield Check("policy", "problem", said, "lower min_members, or let others join")
+
+    def _data(self) -> Check:
+        if self.mine.rows is None:
+            return Check("data", "warning", "not looked at", "give --data FILE")
+        try:
+            rows = self.rows = self.mine.rows(self.federation)
+        except ColonnadeError as error:
+            return Check("data", "problem", str(error), "correct the file, or give another --data")
+        parts = ", ".join(f"{len(split):,} for {key}" for key, split in rows.splits.items())
+        said = f"{rows.source}: {rows.count:,} rows ({parts}), {rows.width} numbers each"
+        if rows.classes:
+            said += f", {len(rows.classes)} classes ({units.shorten(', '.join(rows.classes), 60)})"
+        if self.federation.run.found.method.aligned:
+            digest = rows.digest(self.federation.sha256.encode())
+            said += f"; ids and their order: {digest[:8]} {digest[8:16]}, equal everywhere"
+        return Check("data", "ok", said)
+
+    def _together(self, rows: Rows) -> Check:
+        """Whatever else `colonnade party` would refuse before it calls anybody."""
+        mine = self.mine
+        try:
+            setup = member.prepare(self.federation, self.me.name, rows, mine.keys, self.policy)
+        except ColonnadeError as error:
+            return Check(
+                "role", "problem", "; ".join(_problems(error)), "change [run], or the data"
+            )
+        recipe = setup.settings.parties.get(self.me.name, setup.settings.recipe)
+        return Check("role", "ok", f"{setup.cast[self.me.name]}, with the network '{recipe.model}'")
+
+    # ---- the machine ---------------------------------------------------------------------------
+
+    def _folder(self) -> Check:
+        out = self.out
+        if not out.exists():
+            return Check("run folder", "ok", f"{out} will be made")
+        if not (out / "run.json").exists():
+            if out.is_dir() and not any(out.iterdir()):
+                return Check("run folder", "ok", f"{out} is empty")
+            said = f"{out} exists and is not a run"
+            return Check("run folder", "problem", said, "choose another --out")
+        try:
+            manifest = read_json(out / "run.json")
+        except RunError as error:
+            return Check("run folder", "problem", str(error), "choose another --out")
+        if (out / "weights").exists():
+            move = "for a new run give another --out, at every party"
+            return Check("run folder", "warning", f"{out} holds a finished run", move)
+        if manifest.get("config_sha256") != self.federation.run.sha256():
+            said = f"{out} holds a run of other settings"
+            return Check("run folder", "problem", said, "choose another --out")
+        return Check("run folder", "ok", f"{out}: will go on after attempt {manifest['attempt']}")
+
+    def _disk(self) -> Check:
+        out = self.out.absolute()
+        place = next(folder for folder in (out, *out.parents) if folder.is_dir())
+        free = shutil.disk_usage(place).free
+        said = f"{units.size(free)} free at {place}"
+        try:
+            with tempfile.TemporaryFile(dir=place):
+                pass
+        except OSError as error:
+            said = f"{place} cannot be written: {error.strerror}"
+            return Check("disk", "problem", said, "choose another --out, or change its rights")
+        if free < LITTLE_DISK:
+            move = "make room: without ledger and checkpoints nothing is sent"
+            return Check("disk", "problem" if free < NO_DISK else "warning", said, move)
+        return Check("disk", "ok", said)
+
+    # ---- the network ---------------------------------------------------------------------------
+
+    def _port(self, usable: bool) -> Iterator[Check]:
+        me = self.me
+        if not me.address:
+            yield Check("own port", "ok", f"none: {me.name} dials out")
+            return
+        error = _in_time({me.name: partial(_bind, me.binds)}).get(me.name, TimeoutError(NO_ANSWER))
+        if error is not None:
+            yield self._cannot_bind(error, usable)
+        else:
+            yield Check("own port", "ok", f"{me.binds} is free; a firewall must let others in")
+
+    def _cannot_bind(self, error: OSError, usable: bool) -> Check:
+        me = self.me
+        if error.errno == errno.EADDRINUSE:
+            host, port = federations.split_address(me.binds)
+            here = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+            if not host.strip("0.:"):  # all of the machine's addresses
+                here = f"[::1]:{port}" if ":" in host else f"127.0.0.1:{port}"
+            if usable and not self._knock({me.name: here})[me.name]:
+                said = f"{me.binds}: a process of '{me.name}' listens there already"
+                move = "leave it running, or stop it before another one is started"
+                return Check("own port", "warning", said, move)
+            move = "stop what uses it, or agree on another port"
+            return Check("own port", "problem", f"{me.binds} is taken", move)
+        moves = {
+            errno.EADDRNOTAVAIL: f'it is not this machine\'s: add listen = "0.0.0.0:…" to '
+            f"[parties.{me.name}]",
+            errno.EACCES: "choose a port from 1024 on, or run with more rights",
+        }
+        said = f"{me.binds} cannot be bound: {error.strerror or error}"
+        return Check("own port", "problem", said, moves.get(error.errno or 0, "correct `listen`"))
+
+    def _peers(self, usable: bool) -> Iterator[Check]:
+        others = [m for m in self.federation.members if m != self.me]
+        dials = {m.name: self.federation.dials(self.me.name, m.name) for m in others}
+        called = {m.name: m.address for m in others if dials[m.name] == self.me.name}
+        answers = self._knock(called) if usable else {}
+        for other in others:
+            about, who = f"peer {other.name}", f"'{other.name}' at {other.address}"
+            if dials[other.name] is None:
+                said = f"reached through '{self.federation.hub}'"
+                yield Check(about, "ok", said)
+            elif dials[other.name] == other.name:
+                yield Check(
+                    about, "ok", f"dials this party, which must listen at {self.me.address}"
+                )
+            elif not usable:
+                move = "correct this party's own keys first"
+                yield Check(about, "warning", f"{who}: not dialled", move)
+            elif not (said := answers[other.name]):
+                yield Check(about, "ok", f"{who} answers, and each accepts the other's certificate")
+            elif said == NOT_YET:
+                move = f"start '{other.name}'; this party will go on dialling until it answers"
+                yield Check(about, "warning", f"{who}: {said}", move)
+            else:
+                move = "compare address, firewall, ca.pem and clocks of both parties"
+                yield Check(about, "problem", f"{who}: {said}", move)
+
+    def _knock(self, addresses: Mapping[str, str]) -> dict[str, str]:
+        """What `diagnose` says about each peer."""
+        from colonnade.net.mesh import Keys
+
+        keys = Keys.of(self.mine.keys, self.me.name)
+        # Longer than it is waited for: a time-out in the handshake looks like success.
+        works = {
+            peer: partial(diagnose, address, peer, keys, 2 * SECONDS)
+            for peer, address in addresses.items()
+        }
+        return dict.fromkeys(addresses, NO_ANSWER) | _in_time(works)
+
+
+# ---- inner workings ------------------------------------------------------------------------------
+
+
+def _dates(about: str, facts: certs.Facts, who: str) -> Check:
+    now = datetime.now(UTC)
+    days = (facts.until - now).days
+    said = f"{who}, {facts.since:%Y-%m-%d} to {facts.until:%Y-%m-%d}, {days} days left"
+    if not facts.since <= now <= facts.until:
+        move = f"here it is {now:%Y-%m-%d %H:%M} UTC: is the clock right? Else ask for another"
+        return Check(about, "problem", said, move)
+    if days < FEW_DAYS:
+        return Check(about, "warning", said, "ask the authority for another in time")
+    return Check(about, "ok", said)
+
+
+def _bind(address: str) -> OSError | None:
+    """Bind and let go again, without listening: a peer that dials now is not answered."""
+    host, port = federations.split_address(address)
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(place)
+    except OSError as error:
+        return error
+    return None
+
+
+def _in_time(works: Mapping[str, Callable[[], T]]) -> dict[str, T]:
+    """What each returns, as far as it does so in time: a name that does not resolve can take
+    minutes, and nothing can interrupt that."""
+    answers: SimpleQueue[tuple[str, T]] = SimpleQueue()
+
+    def do(name: str, work: Callable[[], T]) -> None:
+        answers.put((name, work()))
+
+    for one in works.items():
+        threading.Thread(target=do, args=one, daemon=True).start()
+    found: dict[str, T] = {}
+    until = time.monotonic() + SECONDS
+    try:
+        while len(found) < len(works):
+            name, answer = answers.get(timeout=max(0.0, until - time.monotonic()))
+            found[name] = answer
+    except Empty:
+        pass
+    return found
+
+
+def _network() -> str | None:
+    """Why processes cannot talk to each other here; None: they can."""
+    try:
+        import colonnade.net.mesh  # noqa: F401
+    except ImportError as error:
+        return str(error)
+    return None
+
+
+def _software() -> Iterator[Check]:
+    said = [f"python {platform.python_version()}", f"colonnade {__version__}"]
+    for package in ("torch", "grpcio", "protobuf"):
+        try:
+            said.append(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            said.append(f"no {package}")
+    if why := _network():
+        move = "pip install 'colonnade[net]'"
+        yield Check("software", "problem", f"{', '.join(said)}: {why}", move)
+    else:
+        yield Check("software", "ok", ", ".join(said))
+
+
+def _problems(error: Any) -> list[str]:
+    return list(getattr(error, "problems", [str(error)]))
