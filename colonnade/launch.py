@@ -278,12 +278,13 @@ class _Supervisor:
             if "began" in event and not self.ready:
                 self.ready = time.perf_counter() - self.began
                 self.observer.began(self.settings, self.meters, self.ledger)
+            if "bytes" in event:
+                self.ledger.set(child.name, event["bytes"])
             if "epoch" in event:
                 self.observer.epoch(child.name, event["epoch"])
             if "meter" in event:
                 meter = self.meters[child.name]
                 meter.phase, meter.share = event["meter"]
-                self.ledger.set(child.name, event["bytes"])
 
     def _stop(self) -> None:
         """Let all save themselves; the label holder's process tells the others."""
@@ -305,9 +306,9 @@ class _Tally(Ledger):
         super().__init__(None)
         self._by_party: dict[str, int] = {}
 
-    def set(self, party: str, sent: int) -> None:
-        self._by_party[party] = sent
-        self.bytes = sum(self._by_party.values())
+    def set(self, party: str, crossed: int) -> None:
+        self._by_party[party] = crossed
+        self.bytes = sum(self._by_party.values()) // 2  # each message is in two ledgers
 
 
 def _joined(

@@ -138,6 +138,7 @@ class Events(Observer):
         self._lock = threading.Lock()
 
     def began(self, config: Config, meters: Mapping[str, Meter], ledger: Ledger) -> None:
+        self._ledger = ledger
         self._write({"began": True})
         ((_, meter),) = meters.items()
 
@@ -148,7 +149,7 @@ class Events(Observer):
         threading.Thread(target=watch, daemon=True).start()
 
     def epoch(self, party: str, row: Mapping[str, Any]) -> None:
-        self._write({"epoch": dict(row)})
+        self._write({"epoch": dict(row), "bytes": self._ledger.bytes})
 
     def ended(self) -> None:
         self._ended.set()
