@@ -12,9 +12,9 @@ one, a few times.
 
 from __future__ import annotations
 
-import resource
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -42,12 +42,11 @@ async def passive(me: Party, active: Peer, passives: list[Peer], cfg: Echo) -> N
             return
         tensor = torch.randn(cfg.megabytes * 1000, 250)  # 1 MB = 1000 rows of 1000 bytes
         for _ in me.epochs(count=1):
-            for number in range(cfg.repeats):
-                before = _peak()
+            before = memory("VmRSS", reset=True)
+            for _ in range(cfg.repeats):
                 active.send(BULK, tensor)
                 await active.recv(TAKEN)
-                if number:  # the first one also warms up
-                    me.log(sender_megabytes_above=_peak() - before)
+            me.log(sender_megabytes_above=memory("VmHWM") - before)
         return
     for _ in me.epochs(count=1):
         for _ in range(cfg.steps):
@@ -62,17 +61,17 @@ async def active(me: Party, passives: list[Peer], cfg: Echo) -> None:
     if cfg.megabytes:
         sender = min(passives, key=lambda peer: peer.name)
         for _ in me.epochs(count=1):
+            before = memory("VmRSS", reset=True)
             for number in range(cfg.repeats):
-                before, began = _peak(), time.perf_counter()
+                began = time.perf_counter()
                 tensor = await sender.recv(BULK)
                 seconds = time.perf_counter() - began
                 size = tensor.numel() * 4 / 1e6
                 del tensor
                 sender.send(TAKEN, torch.tensor(0.0))
-                if number:
+                if number:  # the first one also warms up
                     me.log(megabytes_per_second=size / seconds)
-                else:
-                    me.log(receiver_megabytes_above=_peak() - before - size)
+            me.log(receiver_megabytes_above=memory("VmHWM") - before - size)
         return
     for _ in me.epochs(count=1):
         began = time.perf_counter()
@@ -88,9 +87,14 @@ async def active(me: Party, passives: list[Peer], cfg: Echo) -> None:
         me.log(steps_per_second=cfg.steps / (time.perf_counter() - began))
 
 
-def _peak() -> float:
-    """The most memory this process has ever held, in MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+def memory(what: str, reset: bool = False) -> float:
+    """MB that this process holds (VmRSS), or has held at most since the last reset (VmHWM)."""
+    if reset:
+        Path("/proc/self/clear_refs").write_text("5")
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(f"{what}:"):
+            return int(line.split()[1]) * 1024 / 1e6
+    raise LookupError(what)
 
 
 async def nothing(me: Party, cfg: Echo, split: str) -> None: ...
