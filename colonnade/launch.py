@@ -44,6 +44,7 @@ from colonnade.wire.policy import Policy
 
 PROGRAM = (sys.executable, "-m", "colonnade", "party")
 STOP_SECONDS = 5.0
+LAST_SECONDS = 30.0  # between the ends of the first and the last process
 TYPED, STOPPED = (1, 2), 130  # exit codes of a process that said what was wrong; that was stopped
 
 
@@ -174,6 +175,7 @@ class _Supervisor:
         self.meters = {name: Meter(party.labelled) for name, party in federation.parties.items()}
         self.ledger = _Tally()
         self.children: dict[str, Child] = {}
+        self.ended = 0.0  # when the first process had nothing left to do
 
     def run(self) -> None:
         """Start all, and see them to their end."""
@@ -244,10 +246,13 @@ class _Supervisor:
         for name, child in list(children.items()):
             code = child.process.poll()
             if code is None:
+                if self.ended and time.monotonic() - self.ended > LAST_SECONDS:
+                    child.process.kill()  # started again, it finds that it has finished
                 continue
             child.close()
             if code == 0:
                 del children[name]
+                self.ended = self.ended or time.monotonic()
             elif code == STOPPED:  # by somebody else; it has told the others
                 raise KeyboardInterrupt(f"the process of '{name}' was stopped")
             elif code in TYPED or child.started > self.options.restarts:

@@ -12,6 +12,7 @@ A process that died is started again with the same command: it finds its folder 
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import threading
 import time
@@ -23,12 +24,19 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from safetensors import SafetensorError
 
 from colonnade import folder as folders
 from colonnade import models, state
 from colonnade.assemble import schedule_of
 from colonnade.config import Config
-from colonnade.errors import ColonnadeError, ConfigError, FederationError, MethodError
+from colonnade.errors import (
+    ColonnadeError,
+    ConfigError,
+    FederationError,
+    MethodError,
+    RunError,
+)
 from colonnade.federation import Federation
 from colonnade.identity import Identity
 from colonnade.method import bind
@@ -42,7 +50,7 @@ from colonnade.rows import Rows
 from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.drive import reproducible
 from colonnade.runtime.post import Post
-from colonnade.runtime.process import Patience, Session, Start, Work
+from colonnade.runtime.process import Patience, Reached, Session, Start, Work
 from colonnade.version import __version__
 from colonnade.wire import Ledger, ledger
 from colonnade.wire.policy import Gate, Policy
@@ -138,9 +146,22 @@ def take_part(
                 manifest = folders.reopen(folder, settings)
         else:
             ended = False
-            folders.create(folder, settings, overwrite=False, run="", party=setup.name)
+            _make(folder, setup)
             manifest = {"run": "", "attempt": 0}
         return _Member(setup, folder, observer or Observer(), say).serve(manifest, ended)
+
+
+def _make(folder: Path, setup: Setup) -> None:
+    """A new folder, whole or not at all: a process that dies here can be started again."""
+    begun = folder.with_name(f"{folder.name}.begun")
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            raise RunError(f"{folder} exists and is not a run: choose another --out")
+        shutil.rmtree(begun, ignore_errors=True)
+        folders.create(begun, setup.settings, overwrite=False, run="", party=setup.name)
+        begun.replace(folder)
+    except OSError as error:
+        raise RunError(f"{folder} cannot be made: {error.strerror}; choose another --out") from None
 
 
 class Log:
@@ -207,8 +228,22 @@ def connect(
         run,
         attempt,
         absent,
+        _reached(book) if federation.on_lost == "continue" else None,
     )
     return session
+
+
+def _reached(book: Ledger) -> Reached | None:
+    """The last step that the ledger knows of; all of a run that may go on without a party."""
+    found = [
+        ((row["epoch"], row["step"]), row["phase"] == "eval")
+        for row in book.rows()
+        if row.get("phase") in ("train", "eval")
+    ]
+    if not found:
+        return None
+    (epoch, step), evaluating = max(found)
+    return Reached(("train", epoch, step), evaluating)
 
 
 class _Member:
@@ -251,17 +286,18 @@ class _Member:
             str(manifest.get("run", "")),
             int(manifest["attempt"]),
         )
+        session.leave_out(manifest.get("absent", ()))
         accounts = read_json(self.folder / "accounts.json") if ended else None
         with signals(session.stop):
             try:
                 session.serve(accounts)
             except Stopped as stop:
-                self._write_result("stopped", "")
+                self._write_what_was_reached("stopped", "")
                 stop.add_note(f"go on with the same command: its folder is {self.folder}")
                 raise
             except ColonnadeError as error:
                 self.log(f"{type(error).__name__}: {error}")
-                self._write_result("failed", str(error))
+                self._write_what_was_reached("failed", str(error))
                 error.add_note(f"what was reached lies in {self.folder}")
                 raise
             finally:
@@ -296,26 +332,28 @@ class _Member:
         return party
 
     def _mark(self, start: Start) -> None:
-        folders.mark(
-            self.folder, self.setup.settings, start.attempt, run=start.run, party=self.setup.name
-        )
+        more = {"run": start.run, "party": self.setup.name, "absent": list(start.absent)}
+        with _writing(self.folder):
+            folders.mark(self.folder, self.setup.settings, start.attempt, **more)
 
     def _account(self, party: Party) -> dict[str, Any]:
         """The role has ended: models to the disk, then what may be said about it."""
-        folders.save_weights(party, self.folder / "weights.part")
         told = account(party, self.setup.federation.hub)
         told["classes"] = list(party.classes)
         told["warnings"] = self._session.post.leftover()
-        state.write_text(json.dumps(told), self.folder / "account.json")
+        with _writing(self.folder):
+            folders.save_weights(party, self.folder / "weights.part")
+            state.write_text(json.dumps(told), self.folder / "account.json")
         return told
 
     def _conclude(self, accounts: Mapping[str, Any], absent: tuple[str, ...]) -> None:
         if (self.folder / "weights").exists():
             return
         accounts = dict(accounts) or {self.setup.name: read_json(self.folder / "account.json")}
-        state.write_text(json.dumps(accounts), self.folder / "accounts.json")
-        self._write_result("finished", "", accounts, absent)
-        (self.folder / "weights.part").rename(self.folder / "weights")
+        with _writing(self.folder):
+            state.write_text(json.dumps(accounts), self.folder / "accounts.json")
+            self._write_result("finished", "", accounts, absent)
+            (self.folder / "weights.part").rename(self.folder / "weights")
         OwnCheckpoints(self.folder / "checkpoints", self.book.flush).clear()
 
     def _may_lose(self, absent: frozenset[str]) -> str:
@@ -329,6 +367,13 @@ class _Member:
         return ""
 
     # ---- results -------------------------------------------------------------------------------
+
+    def _write_what_was_reached(self, status: str, problem: str) -> None:
+        """A full disk, which may be the very reason, must not hide it."""
+        try:
+            self._write_result(status, problem)
+        except (OSError, RunError) as error:
+            self.log(f"result.json cannot be written: {error}")
 
     def _write_result(
         self,
@@ -417,6 +462,17 @@ def _check_network(setup: Setup) -> None:
         models.check(recipe.model, shape, **recipe.model_options)
     except ConfigError as error:
         raise ConfigError([f"party '{setup.name}': {p}" for p in error.problems]) from None
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """A disk that is full or read-only is nothing a program can repair; say what to do."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise RunError(
+            f"{folder} cannot be written: {error}. Make room, and start again with the same command"
+        ) from error
 
 
 @contextmanager

@@ -23,7 +23,7 @@ from typing import Any
 from colonnade.errors import CodecError
 from colonnade.net.frame import PROTOCOL, Frame, Hello, pack, parse
 
-WINDOW_BYTES = 16 << 20  # sent and not yet taken in
+WINDOW_BYTES = 8 << 20  # sent and not yet taken in
 WINDOW_FRAMES = 1024
 ACK_BYTES, ACK_FRAMES = WINDOW_BYTES // 4, WINDOW_FRAMES // 16
 EARLY_FRAMES = 256
@@ -82,15 +82,15 @@ class Link:
         peer: str,
         incarnation: bytes,
         inbox: SimpleQueue[Any],
-        forward: Callable[[Any, memoryview], bool] | None = None,
+        route: Callable[[Any], SimpleQueue[Any]] | None = None,
     ) -> None:
-        """forward: is shown every part first; True when it was passed on to somebody else."""
+        """route: where a part goes, if not to the inbox; raises CodecError for one to refuse."""
         self.me, self.peer = me, peer
         self.refused: Counter[str] = Counter()
         self.life = 0  # how many incarnations of the peer there have been
         self.since = time.monotonic()  # when it came up, or went down
         self.trouble = "it has not been reached yet"
-        self._incarnation, self._inbox, self._forward = incarnation, inbox, forward
+        self._incarnation, self._inbox, self._route = incarnation, inbox, route
         self._lock = threading.Lock()
         self._peer_incarnation = b""
         self._pair = 0
@@ -102,12 +102,13 @@ class Link:
         self._unacked_bytes = 0
         self._sent = 0  # number of the last frame made
         self._arrived = 0  # … of the last frame in order
-        self._taken = 0  # … of the last frame the runtime has taken in
+        self._taken = 0  # … of the last frame up to which the runtime has taken all in
+        self._ahead: set[int] = set()  # taken in before others: what is relayed takes its time
         self._told = 0  # … of the last ack that left
         self._taken_bytes = 0
-        self._early: dict[int, tuple[Any, memoryview, int]] = {}
+        self._early: dict[int, tuple[Arrived, SimpleQueue[Any]]] = {}
         self._gap_since = 0.0
-        self._blocked = False
+        self._full_since = 0.0  # the window, and the peer takes nothing in; 0: it is not
 
     # ---- connections -------------------------------------------------------------------------
 
@@ -136,7 +137,6 @@ class Link:
     def attach(self, connection: Connection, hello: Any) -> None:
         """Go on with a peer that has just said hello."""
         with self._lock:
-            before, self._connection = self._connection, connection
             anew = hello.incarnation != self._peer_incarnation
             if anew:
                 self._peer_incarnation = hello.incarnation
@@ -144,7 +144,8 @@ class Link:
                 self._reset()
                 self._pair = _pair(self._incarnation, hello.incarnation)
             elif hello.expects == self._incarnation:
-                self._drop_until(hello.received)
+                self._drop_until(hello.received)  # raises before anything has changed
+            before, self._connection = self._connection, connection
             for _, data in self._unacked:
                 connection.queue.put(data)
             self.since, self.trouble = time.monotonic(), ""
@@ -191,7 +192,7 @@ class Link:
             if self._unacked and (
                 self._unacked_bytes >= WINDOW_BYTES or len(self._unacked) >= WINDOW_FRAMES
             ):
-                self._blocked = True
+                self._full_since = self._full_since or time.monotonic()
                 return False
             self._sent += 1
             frame = Frame(number=self._sent, ack=self._taken, pair=self._pair, **body)
@@ -209,7 +210,10 @@ class Link:
         with self._lock:
             if event.life != self.life:
                 return
-            self._taken = max(self._taken, event.number)  # what is relayed overtakes
+            self._ahead.add(event.number)
+            while self._taken + 1 in self._ahead:
+                self._taken += 1
+                self._ahead.remove(self._taken)
             self._taken_bytes += event.size
             if (
                 event.body == "part"
@@ -222,6 +226,11 @@ class Link:
                 ack = Frame(ack=self._taken, pair=self._pair)
                 self._connection.queue.put(pack(ack))
 
+    def stuck(self, now: float) -> float:
+        """For how many seconds a connected peer has taken in nothing of a full window."""
+        full = self._full_since
+        return now - max(full, self.since) if full and self.up else 0.0
+
     def flushed(self) -> bool:
         """Whether the peer has everything."""
         return not self._unacked
@@ -232,43 +241,42 @@ class Link:
         """One frame as it came; raises CodecError for what is none, and nothing has changed."""
         frame, tail = parse(data)
         body = frame.WhichOneof("body")
+        place = self._inbox
+        if body == "part" and self._route is not None:
+            place = self._route(frame.part)
         with self._lock:
             if connection is not self._connection:
                 return
             if frame.pair != self._pair:
                 self.refused["another run or process"] += 1
                 return
+            if not frame.number and body is not None:
+                raise CodecError(f"'{self.peer}' sent '{body}' in the middle of a connection")
+            if frame.number and body not in ("part", "control"):
+                raise CodecError(f"'{self.peer}' sent '{body}' as a numbered frame")
+            before = frame.number <= self._arrived or frame.number in self._early
+            early = not before and frame.number > self._arrived + 1
+            if early and len(self._early) >= EARLY_FRAMES:
+                raise CodecError(f"'{self.peer}' sent frame {frame.number} far too early")
             self._drop_until(frame.ack)
             if not frame.number:
-                if body is not None:
-                    raise CodecError(f"'{self.peer}' sent '{body}' in the middle of a connection")
                 return
-            if body not in ("part", "control"):
-                raise CodecError(f"'{self.peer}' sent '{body}' as a numbered frame")
-            if frame.number <= self._arrived or frame.number in self._early:
+            if before:
                 self.refused["duplicate"] += 1
                 return
-            if frame.number > self._arrived + 1:
-                if len(self._early) >= EARLY_FRAMES:
-                    raise CodecError(f"'{self.peer}' sent frame {frame.number} far too early")
-                self._early[frame.number] = frame, tail, len(data)
+            content = getattr(frame, body)
+            event = Arrived(self, self.life, frame.number, len(data), body, content, tail)
+            if early:
+                self._early[frame.number] = event, place
                 self._gap_since = self._gap_since or time.monotonic()
                 return
-            ready = [(frame, tail, len(data))]
+            place.put(event)  # while no other connection may bring the next one
             self._arrived += 1
             while self._arrived + 1 in self._early:
                 self._arrived += 1
-                ready.append(self._early.pop(self._arrived))
+                event, place = self._early.pop(self._arrived)
+                place.put(event)
             self._gap_since = time.monotonic() if self._early else 0.0
-            life = self.life
-        for one, behind, size in ready:
-            which = one.WhichOneof("body")
-            content = getattr(one, which)
-            event = Arrived(self, life, one.number, size, which, content, behind)
-            if which == "part" and self._forward is not None and self._forward(content, behind):
-                self.took(event)
-            else:
-                self._inbox.put(event)
 
     def gaping(self) -> bool:
         """Whether a frame has been missing for too long, although later ones have come."""
@@ -281,8 +289,9 @@ class Link:
         while self._unacked and self._unacked[0][0] <= number:
             _, data = self._unacked.popleft()
             self._unacked_bytes -= len(data)
-        if self._blocked and self._unacked_bytes < WINDOW_BYTES // 2:
-            self._blocked = False
+            self._full_since = self._full_since and time.monotonic()
+        if self._full_since and self._unacked_bytes < WINDOW_BYTES // 2:
+            self._full_since = 0.0
             self._inbox.put(Room())
 
 

@@ -27,7 +27,7 @@ from colonnade.errors import CodecError, FederationError, Refused
 from colonnade.net.certs import host_of
 from colonnade.net.diagnose import diagnose
 from colonnade.net.frame import FRAME_BYTES, PROTOCOL, Frame, Refusal, pack, parse
-from colonnade.net.link import Connection, Event, Link
+from colonnade.net.link import Arrived, Connection, Event, Link
 
 SERVICE, METHOD = "colonnade.Link", "Exchange"
 HELLO_SECONDS = 10.0
@@ -95,9 +95,10 @@ class Mesh:
         self._agreed = dict(agreed)
         self.incarnation = os.urandom(16)  # of this process
         self.links = {
-            peer: Link(me, peer, self.incarnation, self.inbox, partial(self._forward, peer))
+            peer: Link(me, peer, self.incarnation, self.inbox, partial(self._route, peer))
             for peer in sorted({*dial, *accept})
         }
+        self._passing = {peer: SimpleQueue[Arrived | None]() for peer in self.links}
         self._closing = threading.Event()
         self._ending = False
         self._server: grpc.Server | None = None
@@ -110,6 +111,9 @@ class Mesh:
             self._serve(self._listen)
         for peer, address in self._dial.items():
             self._thread(partial(self._keep_dialling, peer, address))
+        if self.me == self.hub:
+            for parts in self._passing.values():
+                self._thread(partial(self._pass_on, parts))
         self._thread(self._watch)
 
     def send_part(
@@ -132,6 +136,7 @@ class Mesh:
         self._closing.set()
         for link in self.links.values():
             link.close()
+            self._passing[link.peer].put(None)
         if self._server is not None:
             self._server.stop(0.1).wait(1.0)
         until = time.monotonic() + 1.0
@@ -163,7 +168,7 @@ class Mesh:
             return ["a hello without an incarnation"]
         try:
             theirs = json.loads(hello.agreed)
-        except ValueError:
+        except (ValueError, RecursionError):
             theirs = None
         if not isinstance(theirs, dict):
             return ["a hello that is not JSON"]
@@ -225,7 +230,12 @@ class Mesh:
             self._refuse(who, reasons)
             yield pack(Frame(refusal=Refusal(reasons=reasons)))
             return
-        link.attach(connection, hello)
+        try:
+            link.attach(connection, hello)
+        except CodecError as error:
+            self._refuse(who, [str(error)])
+            yield pack(Frame(refusal=Refusal(reasons=[str(error)])))
+            return
         self._log(f"connected with '{who}', who dialled")
         yield self._hello(link)  # before whatever the peer has missed
         while (data := connection.queue.get()) is not None:
@@ -339,14 +349,24 @@ class Mesh:
             connection.queue.put(None)
             link.detach(connection, why)
 
-    def _forward(self, peer: str, part: Any, tail: memoryview) -> bool:
-        """Pass on what is meant for another, between two who cannot reach each other."""
+    def _route(self, peer: str, part: Any) -> SimpleQueue[Any]:
+        """Where a part goes: to this party, or on to another one that its sender cannot reach."""
         if part.sender != peer and (peer != self.hub or part.sender not in self._relayed):
             raise CodecError(f"'{peer}' sent a message in the name of '{part.sender}'")
         if part.receiver == self.me or self.me != self.hub or part.receiver not in self.links:
-            return False
-        self.links[part.receiver].send(self._pause, [tail], part=part)
-        return True
+            return self.inbox
+        return self._passing[peer]
+
+    def _pass_on(self, parts: SimpleQueue[Arrived | None]) -> None:
+        """What one party sends to others. Not done by whoever reads: one that waits for room reads
+        no acks, and two of them would wait for each other for ever."""
+        while (event := parts.get()) is not None:
+            part = event.content
+            try:
+                self.links[part.receiver].send(self._pause, [event.tail], part=part)
+            except CodecError:
+                return  # closing
+            event.link.took(event)
 
     def _pause(self) -> None:
         if self._closing.wait(0.002):

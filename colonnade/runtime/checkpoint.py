@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
+
 from colonnade import state
 from colonnade.errors import RunError
 from colonnade.party import Party
@@ -114,6 +116,12 @@ class OwnCheckpoints:
         """The labels of what is there, oldest first."""
         return [file.name.partition("-")[2] for file in self._files()]
 
+    @property
+    def committed(self) -> bool:
+        """Whether the first one was dropped, because everybody had a later one."""
+        files = self._files()
+        return len(files) > 0 and int(files[0].name.partition("-")[0]) > 0
+
     def go_back(self, label: str | None) -> dict[str, Any] | None:
         """The snapshot of this label, or the last word of a role that never wrote it; what came
         later is removed. None: from the beginning."""
@@ -152,10 +160,10 @@ class OwnCheckpoints:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             state.save(party.snapshot(), place)
-        except OSError as error:
+        except (OSError, SafetensorError) as error:
             raise RunError(
-                f"the checkpoint {place} cannot be written: {error.strerror}. Make room and start "
-                "again: the one before is intact"
+                f"the checkpoint {place} cannot be written: {error}. Make room and start again: "
+                "the one before is intact"
             ) from error
 
     def _files(self) -> list[Path]:
@@ -182,6 +190,10 @@ class NoCheckpoints(OwnCheckpoints):
 
     def held(self) -> list[str]:
         return []
+
+    @property
+    def committed(self) -> bool:
+        return False
 
     def go_back(self, label: str | None) -> dict[str, Any] | None:
         return None

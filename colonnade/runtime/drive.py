@@ -28,6 +28,7 @@ def drive(role: Coroutine[Any, Any, Any], take: Callable[[Recv], Any]) -> Any:
             wanted = request(answer)
         except StopIteration as finished:
             return finished.value
+        answer = None  # a large one must be gone before the next one comes
         try:
             request, answer = role.send, take(wanted)
         except PeerLost as lost:

@@ -36,9 +36,8 @@ from colonnade.errors import (
     FederationError,
     PeerLost,
     RoleFailed,
-    WireError,
 )
-from colonnade.net.frame import Control, Part
+from colonnade.net.frame import HEAD_BYTES, Control, Part
 from colonnade.net.link import Arrived, Down, Event, Link, Up
 from colonnade.net.mesh import Lost, Mesh
 from colonnade.party import Party, Stopped, derive
@@ -52,6 +51,9 @@ STOP_SECONDS = 3.0  # from the wish to stop to the end
 GOODBYE_SECONDS = 10.0
 BACKLOG_BYTES = 256 << 20  # messages that came and were not asked for: then receiving pauses
 STUCK_SECONDS = 10.0  # everybody waits for another, and nothing moves
+GONE = "the federation has gone on without it"
+MORE = "more of "  # a word that does not fit one frame
+WORD_BYTES, WORDS_BYTES = HEAD_BYTES // 2, 256 << 20
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,14 @@ class Patience:
     on_lost: Literal["wait", "stop", "continue"] = "wait"
     deadline: float = 600.0  # seconds without a connection
     silence: float = 3600.0  # seconds without a message, although connected
+
+
+@dataclass(frozen=True)
+class Reached:
+    """How far a role has come: what it has begun must not be done again with other members."""
+
+    place: tuple[str, int, int]  # (phase, epoch, step)
+    evaluating: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,7 +96,7 @@ class Join:
     attempt: int
     held: tuple[str, ...]
     finished: bool
-    reached: tuple[str, int, int] | None = None  # (phase, epoch, step), of a live role
+    reached: tuple[str, int, int] | None = None  # (phase, epoch, step)
     evaluating: bool = False
 
 
@@ -135,16 +145,18 @@ class Session:
         run: str = "",
         attempt: int = 0,
         absent: Collection[str] = (),
+        reached: Reached | None = None,
     ) -> None:
         """
         run, attempt  what an earlier process of this party has remembered
         absent        who is not waited for
+        reached       how far an earlier process of this party has come
         """
         self.me, self.members, self.hub, self.mesh, self.post = me, members, hub, mesh, post
         self.patience, self.work = patience, work
         self._checkpoints = checkpoints
         self._run, self._attempt = run, attempt
-        self._absent = set(absent)
+        self._absent, self._reached = set(absent), reached
         self.returned: Any = None  # by the role, once it has ended
         self._party: Party | None = None
         self._playing = False
@@ -163,6 +175,7 @@ class Session:
         self._done: dict[str, dict[str, Any]] = {}
         self._byes: set[str] = set()
         self._waits: dict[str, str] = {}
+        self._begun: dict[tuple[str, str], str] = {}  # (sender, word) of which more will come
         self._skip: tuple[str, int, int] | None = None
         self._ended = False
 
@@ -205,6 +218,11 @@ class Session:
             signal.setitimer(signal.ITIMER_REAL, 0)
             self.mesh.close(1.0)
 
+    def leave_out(self, names: Collection[str]) -> None:
+        """Who was lost before this process began: it may not come back."""
+        self._absent.update(names)
+        self.mesh.barred.update(dict.fromkeys(names, GONE))
+
     def stop(self, why: str) -> None:
         """Ask all parties to save themselves and stop; may be called by a signal handler."""
         self._stop_wish = self._stop_wish or why
@@ -230,16 +248,17 @@ class Session:
                 self._pump(TICK)
             start = self._choose()
             self._joins, self._saved, self._done, self._waits = {}, {}, {}, {}
+            self.work.mark(start)  # before anybody else knows of it
             self._tell_all("start", asdict(start))
             self._start = start
         else:
             if self._hub_known:
                 self._tell(self.hub, "join", asdict(self._join()))
             start = self._await_start()
+            self.work.mark(start)
         self._playing = not start.ended
         self._run, self._attempt = start.run, start.attempt
         self._absent = set(start.absent)
-        self.work.mark(start)
         place = start.label or "the beginning"
         self.work.log(f"attempt {start.attempt}: all start from {place}")
         while not all(
@@ -257,16 +276,17 @@ class Session:
                 return self._start
 
     def _join(self) -> Join:
-        party = self._party
-        reached = party.position if party is not None and party.position[0] else None
+        party, reached = self._party, self._reached
+        if party is not None and party.position[0]:
+            reached = Reached(party.position, party.phase == "eval")
         return Join(
             self.mesh.incarnation.hex(),
             self._run,
             self._attempt,
             tuple(self._checkpoints.held()),
             self._checkpoints.finished,
-            reached,
-            party is not None and party.phase == "eval",
+            None if reached is None else reached.place,
+            reached is not None and reached.evaluating,
         )
 
     def _choose(self) -> Start:
@@ -288,7 +308,7 @@ class Session:
         ]
         label = common[-1] if common else None
         lost = [n for n, join in self._joins.items() if not join.run and not join.held]
-        if label is None and lost and self._committed:
+        if label is None and lost and self._checkpoints.committed:
             raise FederationError(
                 [
                     f"'{name}' has lost its run folder, and this run cannot go on without what was "
@@ -315,15 +335,10 @@ class Session:
             return ""
         return next((join.run for join in joins if join.run), "")
 
-    @property
-    def _committed(self) -> bool:
-        """Whether there was a checkpoint that everybody had."""
-        return len(self._checkpoints.held()) > 0 and self._attempt > 0
-
     def _after(self, joins: list[Join], at_least: tuple[str, int, int]) -> tuple[str, int, int]:
         """The first step that nobody has begun with the members there were before."""
-        reached = {join.reached or at_least: join.evaluating for join in joins}
-        phases = {phase for phase, _, _ in reached}
+        reached = [(join.reached or at_least, join.evaluating) for join in joins]
+        phases = {phase for (phase, _, _), _ in reached}
         if len(phases) > 1:
             raise FederationError(
                 [f"the parties are in different phases ({', '.join(sorted(phases))}): resume later"]
@@ -331,7 +346,7 @@ class Session:
         # An evaluation is not repeated either: the epoch after it is the next that is new.
         return max(
             (phase, epoch + 1, 0) if evaluating else (phase, epoch, step + 1)
-            for (phase, epoch, step), evaluating in reached.items()
+            for (phase, epoch, step), evaluating in reached
         )
 
     # ---- play --------------------------------------------------------------------------------
@@ -343,7 +358,9 @@ class Session:
         if snapshot is not None:
             party.resume(snapshot)
         if start.skip is not None:
-            party.skip_to(*start.skip)
+            phase, *place = start.skip
+            if snapshot is None or place > snapshot["positions"].get(phase, [0, 0]):
+                party.skip_to(*start.skip)
             self._note_absence(start)
         party.on_checkpoint = self._checkpoint
         self._party, self._playing = party, True
@@ -502,16 +519,18 @@ class Session:
     def _came_up(self, link: Link, anew: bool) -> None:
         if not anew:
             return
+        self._begun = {key: text for key, text in self._begun.items() if key[0] != link.peer}
         if self.is_hub:
             if self._playing and link.life > 1:
                 self._halt(f"'{link.peer}' was started anew")
             self._joins.pop(link.peer, None)
         elif link.peer == self.hub:
             self._hub_known = True
-            if self._playing:
+            if self._accounts is not None:
+                return
+            if self._start is not None:
                 raise _GoBack(f"'{self.hub}' was started anew")
-            if self._accounts is None:
-                self._tell(self.hub, "join", asdict(self._join()))
+            self._tell(self.hub, "join", asdict(self._join()))
 
     def _halt(self, why: str) -> NoReturn:
         self._tell_all("halt", {"why": why})
@@ -519,8 +538,15 @@ class Session:
 
     def _hear(self, sender: str, control: Any) -> None:
         """A word of another party's process."""
+        key = (sender, control.word.removeprefix(MORE))
+        text = self._begun.pop(key, "") + control.content
+        if len(text) > WORDS_BYTES:
+            raise CodecError(f"'{sender}' does not come to an end: {len(text)} bytes")
+        if control.word.startswith(MORE):
+            self._begun[key] = text
+            return
         try:
-            content = json.loads(control.content)
+            content = json.loads(text)
             words = getattr(self, f"_hear_{control.word}", None)
             if words is None or not isinstance(content, dict):
                 raise KeyError(control.word)
@@ -528,7 +554,7 @@ class Session:
             if from_hub != (sender == self.hub) and control.word not in ("trouble", "stopped"):
                 raise CodecError(f"'{sender}' said '{control.word}', which is not its to say")
             words(sender, content)
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CodecError(
                 f"'{sender}' said something unknown: {control.word!r} ({error})"
             ) from None
@@ -556,7 +582,7 @@ class Session:
         self._start = start
 
     def _hear_halt(self, sender: str, content: dict[str, Any]) -> None:
-        if self._playing:
+        if self._start is not None:  # also one that has come together with this word
             raise _GoBack(str(content["why"]))
 
     def _hear_saved(self, sender: str, content: dict[str, Any]) -> None:
@@ -609,6 +635,15 @@ class Session:
         if self._stop_wish and not self._stop_told:
             self._spread_the_stop()
         for peer, link in self.mesh.links.items():
+            if link.stuck(now) > self.patience.silence:
+                raise PeerLost(
+                    self.me,
+                    peer,
+                    "room for more",
+                    0 if self._party is None else self._party.steps,
+                    f"it is connected, but took in nothing for {link.stuck(now):.0f} s. Is its "
+                    "process stuck?",
+                )
             if link.up or peer in self._absent or peer in self._byes:
                 continue
             if self.is_hub or peer == self.hub:
@@ -644,23 +679,25 @@ class Session:
         )
 
     def _go_on_without(self, peer: str) -> NoReturn:
-        self._absent.add(peer)
-        self.mesh.barred[peer] = "the federation has gone on without it"
+        self.leave_out([peer])
         self._joins.pop(peer, None)
         party = self._party
         self._skip = ("train", 0, 0) if party is None else party.position
         self._halt(f"going on without '{peer}'")
 
     def _look_for_deadlock(self, now: float) -> None:
-        if now - self._moved < STUCK_SECONDS or self._wanted is None:
-            return
         others = [name for name in self.present if name != self.me and name not in self._done]
+        busy = self._wanted is None and self.me not in self._done
+        if now - self._moved < STUCK_SECONDS or busy or not others:
+            return
         if all(name in self._waits for name in others) and all(
             link.up for peer, link in self.mesh.links.items() if peer not in self._absent
         ):
-            names = " or ".join(peer.name for peer in self._wanted.peers)
-            mine = f"{self.me} waits for '{self._wanted.kind.name}' from {names}"
-            raise Deadlock("; ".join([mine, *(f"{n} waits for {self._waits[n]}" for n in others)]))
+            waits = {name: self._waits[name] for name in others}
+            if self._wanted is not None:
+                names = " or ".join(peer.name for peer in self._wanted.peers)
+                waits = {self.me: f"'{self._wanted.kind.name}' from {names}"} | waits
+            raise Deadlock("; ".join(f"{name} waits for {what}" for name, what in waits.items()))
 
     def _spread_the_stop(self) -> None:
         self._stop_told = True
@@ -698,7 +735,12 @@ class Session:
         if peer == self.me:
             getattr(self, f"_hear_{word}")(self.me, dict(content))
             return
-        control = Control(word=word, content=json.dumps(content))
+        text = json.dumps(content)
+        while len(text) > WORD_BYTES:  # the account of a long run
+            more = Control(word=MORE + word, content=text[:WORD_BYTES])
+            self.mesh.links[peer].send(self._no_room, control=more)
+            text = text[WORD_BYTES:]
+        control = Control(word=word, content=text)
         self.mesh.links[peer].send(self._no_room, control=control)
 
     def _tell_all(self, word: str, content: Mapping[str, Any]) -> None:
@@ -714,7 +756,7 @@ class Session:
         try:
             content = {"error": type(error).__name__, "text": str(error)[:2000]}
             self._tell_all("trouble", content)
-        except (WireError, _GoBack, Stopped):
+        except (ColonnadeError, _GoBack, Stopped):
             pass
 
     def send_part(

@@ -1,0 +1,223 @@
+"""Labelled places at which a party kills itself: no clean-up, no last word, as a power cut.
+
+A plan lists kills in their order; one is armed when all before it have fired. A file per kill says
+that it has, so each fires once although the party is started again.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from colonnade import state
+from colonnade.privacy.keys import Agreement
+from colonnade.runtime import checkpoint
+from colonnade.runtime.checkpoint import OwnCheckpoints
+from colonnade.runtime.post import Post
+from colonnade.runtime.process import Session
+from colonnade.wire import Ledger
+
+POINTS = {
+    "folder: begun": "its folder is there, and is no run yet",
+    "folder: made": "its folder says that it is a run, and of nothing else",
+    "join: told": "the hub knows what it holds (not the hub itself)",
+    "start: heard": "all start, and it has not noted so",
+    "start: marked": "it has noted which attempt this is",
+    "go back": "what lies behind the common checkpoint is removed",
+    "keys: signed": "in the middle of the key agreement (easter)",
+    "keys: agreed": "at its end (easter)",
+    "ledger: before": "a message is checked, and not recorded",
+    "ledger: after": "it is recorded, and has not left",
+    "part: before": "the first part of a message is about to leave",
+    "part: middle": "some parts of a message have left, and some have not",
+    "received": "a message has come in and is recorded",
+    "checkpoint: before": "nothing of a checkpoint is written",
+    "checkpoint: middle": "its tensors are on disk, and what makes them count is not",
+    "checkpoint: rename": "all of it is written, and the last file not renamed",
+    "checkpoint: after": "it is written, and nobody knows",
+    "saved: told": "the hub knows",
+    "commit: before": "all have it, and nothing older is removed",
+    "commit: middle": "some of what is older is removed",
+    "role: ended": "its models are saved, and it has not finished",
+    "finish: before": "its last word is not written",
+    "finish: middle": "half of its last word is written",
+    "finish: after": "its last word is written, and nobody knows",
+    "done: told": "the hub knows that it has ended",
+    "conclude: before": "all have ended, and its results are not written",
+    "conclude: middle": "its result is written, and the run is not marked as finished",
+    "conclude: after": "its results are written",
+    "end: told": "the hub has told that all have ended (the hub only)",
+    "bye: before": "it is about to say that it needs nobody any more (not the hub)",
+    "bye: after": "it has said so (not the hub)",
+}
+AT_A_TIME = "time"  # no place: so many seconds after it was armed
+
+
+@dataclass(frozen=True)
+class Kill:
+    point: str
+    party: str
+    nth: float = 1  # time it passes there while armed; seconds for AT_A_TIME
+
+
+class Killer:
+    """Ends this process where the plan says so."""
+
+    def __init__(self, me: str, kills: Sequence[Kill], folder: Path) -> None:
+        self._me, self._kills, self._folder = me, list(kills), folder
+        self._passed: Counter[int] = Counter()
+
+    def __call__(self, point: str) -> None:
+        armed = self._armed()
+        if armed is None or (self._kills[armed].point, self._kills[armed].party) != (
+            point,
+            self._me,
+        ):
+            return
+        self._passed[armed] += 1
+        if self._passed[armed] >= self._kills[armed].nth:
+            self._fire(armed)
+
+    def watch_the_time(self) -> None:
+        """Kills at a time instead of a place."""
+
+        def watch() -> None:
+            while (armed := self._armed()) is not None:
+                kill = self._kills[armed]
+                time.sleep(0.01)
+                if (kill.point, kill.party) == (AT_A_TIME, self._me):
+                    time.sleep(kill.nth)
+                    self._fire(armed)
+
+        threading.Thread(target=watch, daemon=True).start()
+
+    def _armed(self) -> int | None:
+        for number in range(len(self._kills)):
+            if not self._mark(number).exists():
+                return number
+        return None
+
+    def _fire(self, number: int) -> None:
+        content = asdict(self._kills[number]) | {"at": time.time()}
+        with self._mark(number).open("x") as file:
+            file.write(json.dumps(content))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def _mark(self, number: int) -> Path:
+        return self._folder / f"kill-{number:03d}.json"
+
+
+def fired(folder: Path) -> list[dict[str, Any]]:
+    """The kills that have happened, in their order."""
+    return [json.loads(file.read_text()) for file in sorted(folder.glob("kill-*.json"))]
+
+
+def install(hit: Callable[[str], None]) -> None:
+    """Make this process pass all points."""
+    around = functools.partial(_around, hit)
+    around(Ledger, "write", "ledger: before", "ledger: after", when=_leaves)
+    around(Session, "send_part", "part: before", when=lambda s, to, part, data: not _offset(part))
+    around(Session, "send_part", "part: middle", when=lambda s, to, part, data: _offset(part))
+    around(Post, "_close", after="received")
+    around(OwnCheckpoints, "save", "checkpoint: before", "checkpoint: after")
+    around(OwnCheckpoints, "go_back", after="go back")
+    around(OwnCheckpoints, "commit", "commit: before")
+    around(OwnCheckpoints, "finish", "finish: before", "finish: after")
+    around(checkpoint, "_remove", after="commit: middle")
+    around(state, "write_tensors", after="checkpoint: middle", when=_of_a_checkpoint)
+    around(state, "write_tensors", after="finish: middle", when=_of_the_last_word)
+    around(state, "_rename", "checkpoint: rename", when=_makes_it_count)
+    around(state, "write_text", after="folder: begun", when=_named("config.toml"))
+    around(state, "write_text", after="folder: made", when=_named("run.json"))
+    around(state, "write_text", after="conclude: middle", when=_named("result.json"))
+    around(Session, "_checkpoint", after="saved: told")
+    around(Session, "_tell", after="join: told", when=_says("join"))
+    around(Session, "_tell", after="done: told", when=_says("done"))
+    around(Session, "_tell", "bye: before", "bye: after", when=_says("bye"))
+    around(Session, "_tell_all", after="end: told", when=lambda s, word, content: word == "end")
+    around(Agreement, "sign", after="keys: signed")
+    around(Agreement, "secrets", after="keys: agreed")
+    plain = Session.__init__
+
+    def init(session: Session, *given: Any, **named: Any) -> None:
+        plain(session, *given, **named)
+        work = session.work
+        session.work = replace(
+            work,
+            mark=_passing(hit, work.mark, "start: heard", "start: marked"),
+            account=_passing(hit, work.account, "", "role: ended"),
+            conclude=_passing(hit, work.conclude, "conclude: before", "conclude: after"),
+        )
+
+    Session.__init__ = init  # type: ignore[method-assign]
+
+
+def _around(
+    hit: Callable[[str], None],
+    owner: Any,
+    name: str,
+    before: str = "",
+    after: str = "",
+    when: Callable[..., Any] | None = None,
+) -> None:
+    setattr(owner, name, _passing(hit, getattr(owner, name), before, after, when))
+
+
+def _passing(
+    hit: Callable[[str], None],
+    plain: Callable[..., Any],
+    before: str,
+    after: str,
+    when: Callable[..., Any] | None = None,
+) -> Callable[..., Any]:
+    for point in (before, after):
+        assert not point or point in POINTS, point
+
+    @functools.wraps(plain)
+    def passing(*given: Any, **named: Any) -> Any:
+        counts = when is None or when(*given, **named)
+        if counts and before:
+            hit(before)
+        answer = plain(*given, **named)
+        if counts and after:
+            hit(after)
+        return answer
+
+    return passing
+
+
+def _leaves(*given: Any, received: bool = False) -> bool:
+    return not received
+
+
+def _offset(part: dict[str, Any]) -> int:
+    return int(part.get("offset", 0))
+
+
+def _of_a_checkpoint(tensors: Any, path: Path) -> bool:
+    return path.parent.name == "checkpoints" and path.stem != "finished"
+
+
+def _of_the_last_word(tensors: Any, path: Path) -> bool:
+    return path.parent.name == "checkpoints" and path.stem == "finished"
+
+
+def _makes_it_count(temporary: Path, path: Path) -> bool:
+    return path.parent.name == "checkpoints" and path.suffix == ".json"
+
+
+def _named(name: str) -> Callable[..., bool]:
+    return lambda text, path: path.name == name
+
+
+def _says(wanted: str) -> Callable[..., bool]:
+    return lambda session, peer, word, content: word == wanted and peer != session.me

@@ -1,0 +1,35 @@
+"""Stands for a party's process that the nursery forked: passes signals on, ends as it ends.
+
+    python -S -E stub.py SOCKET PLAN --federation …
+
+It imports next to nothing, and so starts in 20 ms instead of three seconds.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+
+PASSED_ON = (signal.SIGTERM, signal.SIGINT)
+
+
+def main() -> None:
+    place, *arguments = sys.argv[1:]
+    with socket.socket(socket.AF_UNIX) as nursery:
+        nursery.connect(place)
+        wish = {"arguments": arguments, "folder": os.getcwd()}
+        socket.send_fds(nursery, [json.dumps(wish).encode()], [0, 1, 2])
+        for number in PASSED_ON:
+            signal.signal(number, lambda got, _: nursery.send(bytes([got])))
+        status = int(nursery.recv(16) or b"9")  # without a nursery there is no party either
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        os._exit(code)
+    for number in PASSED_ON:
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+
+
+if __name__ == "__main__":
+    main()
