@@ -38,7 +38,8 @@ METHODS = ("splitnn", "easter")
 PARTIES = ("party1", "party2", "party3")
 HUB = PARTIES[0]
 PER_RUN = 6
-NOT_THE_HUB = ("join: told", "bye: before", "bye: after")
+NOT_THE_HUB = ("join: told", "done: told", "bye: before", "bye: after")
+THE_HUB = ("start: told", "end: told")
 LATE = list(POINTS).index("role: ended")  # from here on a run is nearly over
 
 
@@ -107,7 +108,7 @@ def plans(count: int, draw: random.Random) -> list[tuple[str, list[Kill]]]:
         for method in METHODS
         if not (point.startswith("keys") and method == "splitnn")
         and not (point in NOT_THE_HUB and party == HUB)
-        and not (point == "end: told" and party != HUB)
+        and not (point in THE_HUB and party != HUB)
     ]
     draw.shuffle(wanted)
     while len(wanted) < count:

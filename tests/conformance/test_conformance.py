@@ -84,6 +84,25 @@ def test_the_result_fits_its_schema(plain: Result, strict: Result) -> None:
         jsonschema.Draft202012Validator(load_schema()).validate(on_disk)
 
 
+def test_one_process_per_party_gives_the_same_bits(
+    method: str, plain: Result, tmp_path: Path
+) -> None:
+    if methods.find(method).method.pooled:
+        pytest.skip("one party holds everything: there is nobody to talk to")
+    apart = colonnade.run(toy(method), out=tmp_path / "apart", runtime="process")
+    assert apart.content["runtime"] == "process"
+    assert apart.weights_sha256 == plain.weights_sha256
+    assert apart.metrics == plain.metrics
+    for part in ("bytes", "messages", "rounds", "by_kind", "by_party", "by_phase"):
+        assert apart.wire[part] == plain.wire[part], part
+    told = [{k: v for k, v in row.items() if k != "seconds"} for row in apart.history]
+    assert told == [{k: v for k, v in row.items() if k != "seconds"} for row in plain.history]
+    truth = colonnade.load(apart.path).labels()
+    for name, prediction in colonnade.load(apart.path).predict().items():
+        right = int((prediction.codes == truth).sum()) / len(truth)
+        assert right == apart.metrics["test"]["per_party"][name]
+
+
 def test_strict_gives_the_same_bits(plain: Result, strict: Result) -> None:
     assert strict.weights_sha256 == plain.weights_sha256
     assert strict.wire["bytes"] == plain.wire["bytes"]
