@@ -116,9 +116,10 @@ def _file(federation: Federation) -> Iterator[Check]:
         f"on_lost = {federation.on_lost}, after {federation.deadline:g} s without a connection or "
         f"{federation.patience:g} s of silence",
     )
-    for kind in run.found.method.kinds:
-        said = f"{kind.name} ({kind.describe()}) reveals {kind.reveals}"
-        yield Check("may cross", "ok", said)
+    for name in federation.names:
+        for kind in member.sends_of(federation, name):
+            said = f"{kind.name} ({kind.describe()}) reveals {kind.reveals}"
+            yield Check(f"{name} sends", "ok", said)
     digest = federation.sha256
     parts = " ".join(digest[at : at + 8] for at in range(0, len(digest), 8))
     yield Check("sha256", "ok", f"{parts}: must be equal everywhere; compare it by telephone")
@@ -218,7 +219,8 @@ class _Own:
                 "signing key",
                 "problem",
                 f"{self.names['sign']} is not the one that {self.federation.path} pins",
-                f'write signing_key = "{public}" into [parties.{self.me.name}], at every party',
+                "is it the right folder of keys? Only if the key was renewed, and all know so by "
+                f'telephone: signing_key = "{public}" in [parties.{self.me.name}], everywhere',
             )
         return Check("signing key", "ok", f"{public[:16]}…, as the federation file pins it")
 
@@ -242,13 +244,18 @@ class _Own:
         self.policy = policy
         bad = list(self._hopeless(policy))
         yield from bad
-        denied = sorted(kinds.keys() - policy.allow.keys())
+        needed = [kind.name for kind in member.sends_of(self.federation, self.me.name)]
+        denied = [name for name in needed if name not in policy.allow]
         if denied:
-            said = f"{policy.source} keeps inside: {', '.join(denied)}"
-            move = "right if this party never sends them; else add [allow.…], or the run will stop"
-            yield Check("policy", "warning", said, move)
+            said = f"{policy.source} keeps inside {', '.join(denied)}, which this party must send"
+            yield Check("policy", "problem", said, "add [allow.…] for each, or the run will stop")
         elif not bad:
-            yield Check("policy", "ok", f"{policy.source} names every Kind")
+            said = f"{policy.source} allows what is sent: {', '.join(needed) or 'nothing'}"
+            yield Check("policy", "ok", said)
+        spare = [name for name in policy.allow if name in kinds and name not in needed]
+        if spare and given is not None:  # a policy for all parties allows what others send
+            said = f"{policy.source} also allows {', '.join(spare)}, which is never sent here"
+            yield Check("policy", "warning", said, "take it out: what is not needed stays inside")
 
     def _hopeless(self, policy: Policy) -> Iterator[Check]:
         """Rules that nothing can ever pass."""
@@ -274,8 +281,11 @@ class _Own:
         if rows.classes:
             said += f", {len(rows.classes)} classes ({units.shorten(', '.join(rows.classes), 60)})"
         if self.federation.run.found.method.aligned:
-            digest = rows.digest(self.federation.sha256.encode())
-            said += f"; ids and their order: {digest[:8]} {digest[8:16]}, equal everywhere"
+            digest = rows.digest(self.federation.row_key())
+            said += (
+                f"; ids and their order: {digest[:8]} {digest[8:16]}, must be equal everywhere: "
+                "compare it by telephone"
+            )
         return Check("data", "ok", said)
 
     def _together(self, rows: Rows) -> Check:

@@ -103,6 +103,11 @@ class Federation:
             return second.name
         return first.name if second.address else None
 
+    def row_key(self) -> bytes:
+        """For the digest of the rows' ids: known to members, and not changed by a setting."""
+        known = [self.name, *(f"{m.name} {m.signing_key}" for m in self.members)]
+        return "\n".join(known).encode()
+
     def agreed(self) -> dict[str, Any]:
         """What must be the same at all parties; `listen` is a party's own matter."""
         return {

@@ -107,6 +107,7 @@ def launch(
         seconds = folders.seconds_so_far(folder) + time.perf_counter() - began
         content = _joined(settings, federation, folder, supervisor.ready, seconds, attempt)
         content |= {"status": status, "error": problem}
+        content["warnings"] = supervisor.warnings + content["warnings"]
         state.write_text(json.dumps(content, indent=1), folder / "result.json")
     return content
 
@@ -175,6 +176,7 @@ class _Supervisor:
         self.meters = {name: Meter(party.labelled) for name, party in federation.parties.items()}
         self.ledger = _Tally()
         self.children: dict[str, Child] = {}
+        self.warnings: list[str] = []
         self.ended = 0.0  # when the first process had nothing left to do
 
     def run(self) -> None:
@@ -255,12 +257,34 @@ class _Supervisor:
                 self.ended = self.ended or time.monotonic()
             elif code == STOPPED:  # by somebody else; it has told the others
                 raise KeyboardInterrupt(f"the process of '{name}' was stopped")
+            elif self._may_stay_away(child, code):
+                del children[name]  # the others wait for it, and then go on
             elif code in TYPED or child.started > self.options.restarts:
                 raise RoleFailed(self._why(child, code))
             else:
+                self._tell_of(child, code)
                 child.started += 1
                 child.process = self._start(name)
                 self._listen(child)
+
+    def _may_stay_away(self, child: Child, code: int) -> bool:
+        out_of_starts = code not in TYPED and child.started > self.options.restarts
+        hub = child.name == self.federation.holder
+        if not out_of_starts or hub or self.options.on_lost != "continue":
+            return False
+        self._say(f"the process of '{child.name}' died and is not started again")
+        return True
+
+    def _tell_of(self, child: Child, code: int) -> None:
+        how = signal.Signals(-code).name if code < 0 else f"code {code}"
+        self._say(
+            f"the process of '{child.name}' was ended by {how} and started again "
+            f"({child.started} of {self.options.restarts})"
+        )
+
+    def _say(self, text: str) -> None:
+        self.warnings.append(text)
+        self.observer.note(text)
 
     def _why(self, child: Child, code: int) -> str:
         """The first party that says something of its own, not that another has stopped."""
@@ -331,10 +355,11 @@ def _joined(
         if (place / "account.json").exists():
             accounts[name] = read_json(place / "account.json")
     head = _merge(places, folder / "ledger.jsonl")
-    if all((place / "weights").exists() for place in places.values()):
+    finished = [place for place in places.values() if (place / "weights").exists()]
+    if finished:
         target = folder / "weights.part"
         target.mkdir(exist_ok=True)
-        for place in places.values():
+        for place in finished:
             shutil.copytree(place / "weights", target, dirs_exist_ok=True)
     kinds = {kind.name: kind for kind in settings.found.method.kinds}
     content = combine(

@@ -11,7 +11,9 @@ A process that died is started again with the same command: it finds its folder 
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 import signal
 import threading
@@ -50,9 +52,9 @@ from colonnade.rows import Rows
 from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.drive import reproducible
 from colonnade.runtime.post import Post
-from colonnade.runtime.process import Patience, Reached, Session, Start, Work
+from colonnade.runtime.process import Patience, Place, Session, Start, Work
 from colonnade.version import __version__
-from colonnade.wire import Ledger, ledger
+from colonnade.wire import Kind, Ledger, ledger
 from colonnade.wire.policy import Gate, Policy
 
 Say = Callable[[str], None]
@@ -70,6 +72,11 @@ class Setup:
     settings: Config
     identity: Callable[[str], Identity]  # for a session
     task: Literal["train", "predict"] = "train"
+
+    @property
+    def sends(self) -> tuple[Kind, ...]:
+        """What this party may send in its role, with these settings."""
+        return sends_of(self.federation, self.name)
 
     @property
     def cast(self) -> dict[str, str]:
@@ -102,7 +109,8 @@ def prepare(
         raise ConfigError(
             [
                 f"'{name}' has no policy, so nothing may leave it. Give --policy FILE, or [policy] "
-                "in the federation file. To begin with:\n\n" + Policy.template(method.kinds)
+                "in the federation file. To begin with, this is what it sends; set the limits:\n\n"
+                + Policy.template(sends_of(federation, name))
             ]
         )
     policy.check_kinds(kind.name for kind in method.kinds)
@@ -130,6 +138,14 @@ def prepare(
     return setup
 
 
+def sends_of(federation: Federation, name: str) -> tuple[Kind, ...]:
+    """What a member may send: what its policy must allow."""
+    method, options = federation.run.found.method, federation.run.options
+    cast = method.cast(list(federation.names), federation.hub, options)
+    passives = sum(role == "passive" for role in cast.values())
+    return method.sent_by(cast[name], options, passives)
+
+
 def take_part(
     setup: Setup, out: Path, observer: Observer | None = None, say: Say | None = None
 ) -> Result:
@@ -137,7 +153,9 @@ def take_part(
     folder = out
     settings = setup.settings
     if (folder / "weights").exists() and setup.name != setup.federation.hub:
-        return Result(read_json(folder / "result.json"), folder)  # said bye, then died
+        if say is not None:
+            say(f"{folder} is finished; nothing was done. For a new run give another --out")
+        return Result(read_json(folder / "result.json"), folder)
     with reproducible(settings.run.threads, settings.run.device == "cuda"):
         if (folder / "run.json").exists():
             ended = (folder / "weights").exists()
@@ -148,7 +166,26 @@ def take_part(
             ended = False
             _make(folder, setup)
             manifest = {"run": "", "attempt": 0}
-        return _Member(setup, folder, observer or Observer(), say).serve(manifest, ended)
+        with _alone(folder, setup.name):
+            return _Member(setup, folder, observer or Observer(), say).serve(manifest, ended)
+
+
+@contextmanager
+def _alone(folder: Path, party: str) -> Iterator[None]:
+    """Two processes in one folder would break its ledger; the lock goes with the process."""
+    with (folder / "lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            raise RunError(
+                f"{folder} is in use by process {file.read().strip() or 'of somebody'}: '{party}' "
+                "is already taking part. Stop that one first"
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
 
 
 def _make(folder: Path, setup: Setup) -> None:
@@ -171,12 +208,14 @@ class Log:
         self._path, self._say, self._lock = path, say, threading.Lock()
 
     def __call__(self, text: str) -> None:
+        self.quietly(text)
+        if self._say is not None:
+            self._say(text)
+
+    def quietly(self, text: str) -> None:
         line = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {text}\n"
-        with self._lock:
-            with suppress(OSError), self._path.open("a", encoding="utf-8") as file:
-                file.write(line)  # a full disk must not hide what is said
-            if self._say is not None:
-                self._say(text)
+        with self._lock, suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+            file.write(line)  # a full disk must not hide what is said
 
 
 def connect(
@@ -228,22 +267,29 @@ def connect(
         run,
         attempt,
         absent,
-        _reached(book) if federation.on_lost == "continue" else None,
+        _fresh(book) if federation.on_lost == "continue" else None,
     )
     return session
 
 
-def _reached(book: Ledger) -> Reached | None:
-    """The last step that the ledger knows of; all of a run that may go on without a party."""
-    found = [
-        ((row["epoch"], row["step"]), row["phase"] == "eval")
-        for row in book.rows()
-        if row.get("phase") in ("train", "eval")
-    ]
-    if not found:
-        return None
-    (epoch, step), evaluating = max(found)
-    return Reached(("train", epoch, step), evaluating)
+def _fresh(book: Ledger) -> Place | None:
+    """The first step of which the ledger knows nothing."""
+    return max(
+        (
+            ("train", row["epoch"] + 1, 0)
+            if row["phase"] == "eval"
+            else ("train", row["epoch"], row["step"] + 1)
+            for row in book.rows()
+            if row.get("phase") in ("train", "eval")
+        ),
+        default=None,
+    )
+
+
+def _since(manifest: Mapping[str, Any]) -> Place | None:
+    """From which step on some are absent."""
+    phase, epoch, step = manifest.get("since") or ("", 0, 0)
+    return (str(phase), int(epoch), int(step)) if phase else None
 
 
 class _Member:
@@ -286,7 +332,7 @@ class _Member:
             str(manifest.get("run", "")),
             int(manifest["attempt"]),
         )
-        session.leave_out(manifest.get("absent", ()))
+        session.leave_out(manifest.get("absent", ()), _since(manifest))
         accounts = read_json(self.folder / "accounts.json") if ended else None
         with signals(session.stop):
             try:
@@ -296,7 +342,7 @@ class _Member:
                 stop.add_note(f"go on with the same command: its folder is {self.folder}")
                 raise
             except ColonnadeError as error:
-                self.log(f"{type(error).__name__}: {error}")
+                self.log.quietly(f"{type(error).__name__}: {error}")
                 self._write_what_was_reached("failed", str(error))
                 error.add_note(f"what was reached lies in {self.folder}")
                 raise
@@ -332,7 +378,9 @@ class _Member:
         return party
 
     def _mark(self, start: Start) -> None:
-        more = {"run": start.run, "party": self.setup.name, "absent": list(start.absent)}
+        more: dict[str, Any] = {"run": start.run, "party": self.setup.name}
+        if start.absent:
+            more |= {"absent": start.absent, "since": start.skip}
         with _writing(self.folder):
             folders.mark(self.folder, self.setup.settings, start.attempt, **more)
 
@@ -355,6 +403,7 @@ class _Member:
             self._write_result("finished", "", accounts, absent)
             (self.folder / "weights.part").rename(self.folder / "weights")
         OwnCheckpoints(self.folder / "checkpoints", self.book.flush).clear()
+        self.log.quietly("finished")
 
     def _may_lose(self, absent: frozenset[str]) -> str:
         """Why the method cannot go on without these; nothing if it can."""
@@ -438,9 +487,7 @@ def agreed(setup: Setup) -> dict[str, str]:
     facts |= {f"[run] {key}": value for key, value in _flat(run)}
     if method.aligned:
         facts["number of rows"] = str(setup.rows.count)
-        facts["order and ids of the rows (keyed digest)"] = setup.rows.digest(
-            federation.sha256.encode()
-        )
+        facts["order and ids of the rows (keyed digest)"] = setup.rows.digest(federation.row_key())
     return facts
 
 

@@ -26,6 +26,8 @@ class Role:
     train: RoleProgram
     predict: RoleProgram
     features: bool = True  # False: a party that brings labels only may play it
+    # (options, number of passive parties): the Kinds it may send; None: any of the method's
+    sends: Callable[[Any, int], Sequence[Kind]] | None = None
 
 
 def active_and_passives(parties: Sequence[str], holder: str, options: Any) -> dict[str, str]:
@@ -61,6 +63,11 @@ class Method:
         names = [kind.name for kind in self.kinds]
         if len(set(names)) < len(names):
             raise MethodError(f"method '{self.name}' declares two Kinds of one name: {names}")
+
+    def sent_by(self, role: str, options: object, passives: int) -> tuple[Kind, ...]:
+        """What a party in this role may send: what its policy must allow, and no more."""
+        sends = self.roles[role].sends
+        return self.kinds if sends is None else tuple(sends(options, passives))
 
     def check_absent(
         self, absent: Collection[str], cast: Mapping[str, str], options: object

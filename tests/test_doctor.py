@@ -26,7 +26,7 @@ from colonnade.net import certs
 from colonnade.net.mesh import Keys, Mesh
 
 Usage = namedtuple("Usage", "total used free")
-ALLOW = "[allow.embedding]\n[allow.gradient]\n"
+NEEDED = {"bank": "[allow.gradient]\n", "shop": "[allow.embedding]\n"}
 
 
 def port() -> int:
@@ -63,7 +63,7 @@ class Two:
             return rows.from_csv(path, name, shared.run, labelled=name == "bank")
 
         given = Mine(
-            name, self.keys(name), read, self.folder / "policy.toml", self.folder / f"run-{name}"
+            name, self.keys(name), read, self.folder / f"{name}.toml", self.folder / f"run-{name}"
         )
         return replace(given, **changes)
 
@@ -87,7 +87,7 @@ def two(tmp_path: Path) -> Two:
         end = ",label" if name == "bank" else ""
         lines = [f"c{n},{n},{n * n}{(',' + 'ny'[n % 2] * 3) if end else ''}" for n in range(60)]
         (tmp_path / f"{name}.csv").write_text("\n".join([f"id,a,b{end}", *lines]))
-    (tmp_path / "policy.toml").write_text(ALLOW)
+        (tmp_path / f"{name}.toml").write_text(NEEDED[name])
     made = Two(tmp_path, f"127.0.0.1:{port()}")
     made.write()
     return made
@@ -130,11 +130,11 @@ def test_a_file_says_who_and_what(two: Two) -> None:
     assert found["dialling"] == "shop → bank" and "relayed" not in found
     assert found["run"] == "splitnn, 3 epochs, batches of 128, seed 0"
     assert "on_lost = wait, after 600 s" in found["lost party"]
-    kinds = [check.found for check in examine(two.file) if check.about == "may cross"]
-    assert kinds == [
-        "embedding (batch × dim) reveals the sender's features, through h_k",
-        "gradient (batch × dim) reveals the labels, through dL/dh_k",
-    ]
+    reveals = {name: found[f"{name} sends"] for name in ("bank", "shop")}
+    assert reveals == {
+        "bank": "gradient (batch × dim) reveals the labels, through dL/dh_k",
+        "shop": "embedding (batch × dim) reveals the sender's features, through h_k",
+    }
     digest = found["sha256"].partition(":")[0]
     assert digest.replace(" ", "") == federation.load(two.file).sha256
     assert "certificate" not in found
@@ -279,9 +279,10 @@ def test_a_signing_key_that_is_not_pinned(two: Two) -> None:
         (None, "problem", "there is none"),
         ("[allow.embeding]", "problem", "did you mean 'embedding'?"),
         ("allow = 3", "problem", "must be tables"),
-        ("[allow.embedding]", "warning", "keeps inside: gradient"),
-        (ALLOW + 'to = ["nobody"]', "problem", "names 'nobody', which is no member"),
-        (ALLOW + "min_members = 3", "problem", "asks for 3 members; there are 2"),
+        ("", "problem", "keeps inside gradient, which this party must send"),
+        (NEEDED["bank"], "ok", "allows what is sent: gradient"),
+        (NEEDED["bank"] + 'to = ["nobody"]', "problem", "names 'nobody', which is no member"),
+        (NEEDED["bank"] + "min_members = 3", "problem", "asks for 3 members; there are 2"),
     ],
 )
 def test_policies(two: Two, text: str | None, verdict: str, said: str) -> None:
@@ -295,7 +296,14 @@ def test_a_policy_for_all_in_the_federation_file(two: Two) -> None:
     text = two.file.read_text() + "\n[policy.allow.embedding]\n[policy.allow.gradient]\n"
     two.file.write_text(text)
     check = two.only("bank", "policy", policy=None)
-    assert check.verdict == "ok" and "federation.toml names every Kind" in check.found
+    assert check.verdict == "ok" and "federation.toml allows what is sent" in check.found
+
+
+def test_a_policy_that_allows_more_than_is_sent(two: Two) -> None:
+    (two.folder / "bank.toml").write_text(NEEDED["bank"] + NEEDED["shop"])
+    good, spare = two.check("bank")["policy"]
+    assert (good.verdict, spare.verdict) == ("ok", "warning")
+    assert "also allows embedding, which is never sent here" in spare.found
 
 
 def test_rows_that_cannot_be_used(two: Two) -> None:
@@ -438,10 +446,10 @@ def test_the_command(
     assert "bank holds the labels" in text and "certificate" not in text
 
     arguments = ["doctor", "federation.toml", "--name", "shop", "--data", "shop.csv"]
-    assert main([*arguments, "--policy", "policy.toml"]) == 0
+    assert main([*arguments, "--policy", "shop.toml"]) == 0
     text = capsys.readouterr().out
     assert "warning" in text and "→ start 'bank'" in text and "runs/ours-shop" in text
-    assert main([*arguments, "--policy", "policy.toml", "--quiet"]) == 0
+    assert main([*arguments, "--policy", "shop.toml", "--quiet"]) == 0
     assert capsys.readouterr().out.count("warning") == 1
 
     assert main([*arguments, "--json"]) == 1  # no policy

@@ -133,7 +133,7 @@ def test_the_guide_shows_what_is_printed(followed: tuple[Path, dict[str, str]]) 
         assert said[f"{who}: colonnade doctor"].count("problem") == 0
     shop = " ".join(said["shop: colonnade doctor"].split())
     for words in (
-        "warning policy policy.toml keeps inside: gradient",
+        "ok policy policy.toml allows what is sent: embedding",
         "nothing listens there yet",
         "569 rows (466 for train, 103 for test), 20 numbers each",
     ):

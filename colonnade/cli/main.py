@@ -447,6 +447,8 @@ def _reconcile(arguments: argparse.Namespace) -> int:
     """Two ledgers side by side; 1 where they do not fit."""
     found = reconcile(*arguments.reconcile)
     one, other = found.owners
+    if not found.matched and not found.unreceived and not found.faults:
+        raise RunError(f"nothing to compare: '{one}' and '{other}' record no message between them")
     lines = [f"{one} and {other}"]
     if not found.broken:
         lines.append(

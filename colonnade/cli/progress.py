@@ -61,6 +61,9 @@ class Progress(Observer):
         cells += [units.size(self._ledger.bytes), units.duration(row["seconds"])]
         self._console.print(Text("  ".join(cells)))
 
+    def note(self, text: str) -> None:
+        self._console.print(Text(f"  {text}"), soft_wrap=True)
+
     def ended(self) -> None:
         if self._live is not None:
             self._live.stop()

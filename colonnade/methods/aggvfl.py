@@ -179,8 +179,8 @@ METHOD = Method(
     summary="prediction aggregation: every party's own class scores, averaged at the label holder",
     options=AggVFL,
     roles={
-        "active": Role(active, active_predict, features=False),
-        "passive": Role(passive, passive_predict),
+        "active": Role(active, active_predict, features=False, sends=lambda *_: (GRADIENT,)),
+        "passive": Role(passive, passive_predict, sends=lambda *_: (SCORES,)),
     },
     kinds=(SCORES, GRADIENT),
     cast=known_parties,

@@ -247,8 +247,13 @@ METHOD = Method(
     summary="compressed VFL: split learning on quantised embeddings, with several local steps",
     options=CVFL,
     roles={
-        "active": Role(active, active_predict, features=False),
-        "passive": Role(passive, passive_predict),
+        "active": Role(
+            active,
+            active_predict,
+            features=False,
+            sends=lambda cfg, _: (GRADIENT if cfg.labels == "holder" else VIEW,),
+        ),
+        "passive": Role(passive, passive_predict, sends=lambda *_: (EMBEDDING,)),
     },
     kinds=(EMBEDDING, GRADIENT, VIEW),
     everyone_labelled=lambda options: options.labels == "shared",

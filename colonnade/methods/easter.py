@@ -390,11 +390,26 @@ def cast(parties: Sequence[str], holder: str, options: Easter) -> dict[str, str]
     return roles
 
 
+def active_sends(cfg: Easter, passives: int) -> list[Kind]:
+    joint = [JOINT_GRADIENT] if cfg.gradient == "joint" else []
+    return [GLOBAL, GRADIENT, *joint, *(keys.KINDS if cfg.mask != "none" else ())]
+
+
+def passive_sends(cfg: Easter, passives: int) -> list[Kind]:
+    joint = [HEAD_GRADIENT] if cfg.gradient == "joint" else []
+    mean = [MEAN] if cfg.stand_in == "mean" else []
+    agreed = keys.KINDS if cfg.mask != "none" else ()
+    return [kind_of(cfg, passives), PREDICTION, *joint, *mean, *agreed]
+
+
 METHOD = Method(
     name="easter",
     summary="a network of its own kind at every party, trained on the masked mean embedding",
     options=Easter,
-    roles={"active": Role(active, active_predict), "passive": Role(passive, passive_predict)},
+    roles={
+        "active": Role(active, active_predict, sends=active_sends),
+        "passive": Role(passive, passive_predict, sends=passive_sends),
+    },
     kinds=(
         EMBEDDING,
         MASKED,

@@ -177,8 +177,8 @@ METHOD = Method(
     summary="split learning: bottoms at all parties, one top at the label holder",
     options=SplitNN,
     roles={
-        "active": Role(active, active_predict, features=False),
-        "passive": Role(passive, passive_predict),
+        "active": Role(active, active_predict, features=False, sends=lambda *_: (GRADIENT,)),
+        "passive": Role(passive, passive_predict, sends=lambda *_: (EMBEDDING,)),
     },
     kinds=(EMBEDDING, GRADIENT),
     absent=True,

@@ -39,6 +39,8 @@ def diagnose(address: str, peer: str, keys: Keys, seconds: float = 2.0) -> str:
                 stream.recv(1)  # TLS 1.3 tells a client only now that its certificate is refused
     except ssl.SSLCertVerificationError as error:
         return f"its certificate is refused here: {error.verify_message}"
+    except ssl.SSLEOFError:
+        return "it closes the connection; is the party behind that address running?"
     except ssl.SSLError as error:
         reason = (error.reason or str(error)).replace("_", " ").lower()
         return f"it refuses this party's certificate or TLS version ({reason})"

@@ -95,6 +95,7 @@ class Link:
         self._peer_incarnation = b""
         self._pair = 0
         self._connection: Connection | None = None
+        self._spoke = self._heard = 0.0  # when something last left, and came
         self._reset()
 
     def _reset(self) -> None:
@@ -149,6 +150,7 @@ class Link:
             for _, data in self._unacked:
                 connection.queue.put(data)
             self.since, self.trouble = time.monotonic(), ""
+            self._spoke = self._heard = self.since
             self._inbox.put(Up(self, anew))
         if before is not None:
             before.close()
@@ -203,6 +205,7 @@ class Link:
             self._unacked_bytes += len(data)
             if self._connection is not None:
                 self._connection.queue.put(data)
+                self._spoke = time.monotonic()
             return True
 
     def took(self, event: Arrived) -> None:
@@ -221,10 +224,19 @@ class Link:
                 and self._taken - self._told < ACK_FRAMES
             ):
                 return  # the next frame will say so
-            self._told, self._taken_bytes = self._taken, 0
-            if self._connection is not None:
-                ack = Frame(ack=self._taken, pair=self._pair)
-                self._connection.queue.put(pack(ack))
+            self._say_ack()
+
+    def beat(self, seconds: float) -> None:
+        """Be heard, where there was nothing to say for so long."""
+        with self._lock:
+            if time.monotonic() - self._spoke > seconds:
+                self._say_ack()
+
+    def _say_ack(self) -> None:
+        self._told, self._taken_bytes = self._taken, 0
+        if self._connection is not None:
+            self._connection.queue.put(pack(Frame(ack=self._taken, pair=self._pair)))
+            self._spoke = time.monotonic()
 
     def stuck(self, now: float) -> float:
         """For how many seconds a connected peer has taken in nothing of a full window."""
@@ -241,12 +253,10 @@ class Link:
         """One frame as it came; raises CodecError for what is none, and nothing has changed."""
         frame, tail = parse(data)
         body = frame.WhichOneof("body")
-        place = self._inbox
-        if body == "part" and self._route is not None:
-            place = self._route(frame.part)
         with self._lock:
             if connection is not self._connection:
                 return
+            self._heard = time.monotonic()
             if frame.pair != self._pair:
                 self.refused["another run or process"] += 1
                 return
@@ -258,6 +268,9 @@ class Link:
             early = not before and frame.number > self._arrived + 1
             if early and len(self._early) >= EARLY_FRAMES:
                 raise CodecError(f"'{self.peer}' sent frame {frame.number} far too early")
+            place = self._inbox
+            if body == "part" and self._route is not None:
+                place = self._route(frame.part)
             self._drop_until(frame.ack)
             if not frame.number:
                 return
@@ -277,6 +290,10 @@ class Link:
                 event, place = self._early.pop(self._arrived)
                 place.put(event)
             self._gap_since = time.monotonic() if self._early else 0.0
+
+    def deaf(self, seconds: float) -> bool:
+        """Whether nothing has come for so long, over a connection that seems to stand."""
+        return self.up and time.monotonic() - self._heard > seconds
 
     def gaping(self) -> bool:
         """Whether a frame has been missing for too long, although later ones have come."""

@@ -32,14 +32,20 @@ from colonnade.net.link import Arrived, Connection, Event, Link
 SERVICE, METHOD = "colonnade.Link", "Exchange"
 HELLO_SECONDS = 10.0
 CLOCK_SECONDS = 60.0  # two clocks may differ by so much unremarked
+BEAT_SECONDS = 3.0  # a party that has nothing to say is heard this often
+DEAF_SECONDS = 30.0  # silence after which a connection is dead; the largest frame must fit into it
 RETRY_SECONDS = (0.05, 1.0)  # first and longest pause between two attempts to reach a peer
 OPTIONS = [
     ("grpc.max_send_message_length", FRAME_BYTES),
     ("grpc.max_receive_message_length", FRAME_BYTES),
     ("grpc.enable_http_proxy", 0),
     ("grpc.so_reuseport", 0),  # a port that is taken is an error, not shared
-    ("grpc.keepalive_time_ms", 5_000),  # a half-open connection is found within ten seconds
+    # Nothing here finds a half-open connection in time: gRPC 1.85 waits 60 s for the answer to a
+    # ping, and with less it breaks a slow line, where the answer queues behind megabytes of data.
+    # Links beat by themselves. The timeout below is TCP's, for data that nobody confirms.
+    ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 600_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 2_000),
@@ -373,9 +379,13 @@ class Mesh:
             raise CodecError("closing")
 
     def _watch(self) -> None:
-        """Break connections in which a frame went missing: the peer will send it again."""
+        """Break connections that are dead, or in which a frame went missing: it will come again."""
         while not self._closing.wait(0.25):
             for link in self.links.values():
+                link.beat(BEAT_SECONDS)
+                if link.deaf(DEAF_SECONDS):
+                    self._log(f"'{link.peer}' was silent for {DEAF_SECONDS:g} s: connecting anew")
+                    link.break_off()
                 if link.gaping():
                     self._log(f"a frame of '{link.peer}' is missing: connecting anew")
                     link.refused["missing"] += 1

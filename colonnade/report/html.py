@@ -104,6 +104,7 @@ def _run(result: Result, row: Overview, index: int) -> dict[str, Any]:
         "key": f"run{index + 1}",
         "row": row,
         "error": result["error"],
+        "warnings": [warning[:1].upper() + warning[1:] for warning in result["warnings"]],
         "method": prose.method_name(result["method"]),
         "data": result["data"] | {"title": prose.data_name(result["data"]["name"])},
         "runtime": result["runtime"],

@@ -96,6 +96,8 @@ def _holding(result: Mapping[str, Any]) -> str:
     if result["config"].get("label_only"):
         return f"all but one holding a part of {data}"
     partition = result["data"]["partition"]
+    if partition == "the parties' own rows":
+        return "each with columns of its own"
     if parties == 1:
         return f"holding all of {data}"
     kind = partition.split(" ", 1)[0].rstrip(":,")

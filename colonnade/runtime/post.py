@@ -79,6 +79,7 @@ class Post:
     def begin(self, run: int, attempt: int) -> None:
         """From now on, messages of this attempt; those that came before their time are let in."""
         self._run, self._attempt = run, attempt
+        self.ledger.flush()  # rows that wait to be written are of the attempt before
         self.ledger.attempt = attempt
         self._clear()
         later, self._later = self._later, []

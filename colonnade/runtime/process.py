@@ -50,6 +50,7 @@ TICK = 0.2  # seconds between two looks at the clock
 STOP_SECONDS = 3.0  # from the wish to stop to the end
 GOODBYE_SECONDS = 10.0
 BACKLOG_BYTES = 256 << 20  # messages that came and were not asked for: then receiving pauses
+WAIT_NOTE_SECONDS = 30.0
 STUCK_SECONDS = 10.0  # everybody waits for another, and nothing moves
 GONE = "the federation has gone on without it"
 MORE = "more of "  # a word that does not fit one frame
@@ -65,12 +66,7 @@ class Patience:
     silence: float = 3600.0  # seconds without a message, although connected
 
 
-@dataclass(frozen=True)
-class Reached:
-    """How far a role has come: what it has begun must not be done again with other members."""
-
-    place: tuple[str, int, int]  # (phase, epoch, step)
-    evaluating: bool = False
+Place = tuple[str, int, int]  # phase, epoch, step
 
 
 @dataclass(frozen=True)
@@ -81,7 +77,9 @@ class Start:
     attempt: int
     label: str | None  # of the common checkpoint; None: from the beginning
     absent: tuple[str, ...] = ()
-    skip: tuple[str, int, int] | None = None
+    skip: Place | None = (
+        None  # where a loss has changed the members: nothing before it is done again
+    )
     lives: Mapping[str, str] = field(default_factory=dict)  # which process of each party it is
     told: Mapping[str, Any] = field(default_factory=dict)  # by the label holder: the classes
     ended: bool = False  # only the results are missing
@@ -96,8 +94,7 @@ class Join:
     attempt: int
     held: tuple[str, ...]
     finished: bool
-    reached: tuple[str, int, int] | None = None  # (phase, epoch, step)
-    evaluating: bool = False
+    fresh: Place | None = None  # the first step that it has never begun, with whatever members
 
 
 @dataclass(frozen=True)
@@ -145,18 +142,18 @@ class Session:
         run: str = "",
         attempt: int = 0,
         absent: Collection[str] = (),
-        reached: Reached | None = None,
+        fresh: Place | None = None,
     ) -> None:
         """
         run, attempt  what an earlier process of this party has remembered
         absent        who is not waited for
-        reached       how far an earlier process of this party has come
+        fresh         the first step that earlier processes of this party have never begun
         """
         self.me, self.members, self.hub, self.mesh, self.post = me, members, hub, mesh, post
         self.patience, self.work = patience, work
         self._checkpoints = checkpoints
         self._run, self._attempt = run, attempt
-        self._absent, self._reached = set(absent), reached
+        self._absent, self._fresh = set(absent), fresh
         self.returned: Any = None  # by the role, once it has ended
         self._party: Party | None = None
         self._playing = False
@@ -176,7 +173,8 @@ class Session:
         self._byes: set[str] = set()
         self._waits: dict[str, str] = {}
         self._begun: dict[tuple[str, str], str] = {}  # (sender, word) of which more will come
-        self._skip: tuple[str, int, int] | None = None
+        self._skip: Place | None = None  # see Start
+        self._lost = False  # somebody, since the last start
         self._ended = False
 
     @property
@@ -218,9 +216,10 @@ class Session:
             signal.setitimer(signal.ITIMER_REAL, 0)
             self.mesh.close(1.0)
 
-    def leave_out(self, names: Collection[str]) -> None:
-        """Who was lost before this process began: it may not come back."""
+    def leave_out(self, names: Collection[str], since: Place | None = None) -> None:
+        """Who was lost, also before this process began: it may not come back."""
         self._absent.update(names)
+        self._skip = since or self._skip
         self.mesh.barred.update(dict.fromkeys(names, GONE))
 
     def stop(self, why: str) -> None:
@@ -244,7 +243,11 @@ class Session:
         self._playing, self._start = False, None
         if self.is_hub:
             self._joins[self.me] = self._join()
-            while not all(name in self._joins for name in self.present):
+            told = 0.0
+            while missing := [name for name in self.present if name not in self._joins]:
+                if time.monotonic() - told > WAIT_NOTE_SECONDS:
+                    told = time.monotonic()
+                    self.work.log(f"waiting for {', '.join(missing)}")
                 self._pump(TICK)
             start = self._choose()
             self._joins, self._saved, self._done, self._waits = {}, {}, {}, {}
@@ -258,7 +261,7 @@ class Session:
             self.work.mark(start)
         self._playing = not start.ended
         self._run, self._attempt = start.run, start.attempt
-        self._absent = set(start.absent)
+        self.leave_out(start.absent, start.skip)
         place = start.label or "the beginning"
         self.work.log(f"attempt {start.attempt}: all start from {place}")
         while not all(
@@ -276,17 +279,19 @@ class Session:
                 return self._start
 
     def _join(self) -> Join:
-        party, reached = self._party, self._reached
+        party = self._party
         if party is not None and party.position[0]:
-            reached = Reached(party.position, party.phase == "eval")
+            phase, epoch, step = party.position
+            # An evaluation is not repeated either: the epoch after it is the next that is new.
+            fresh = (phase, epoch + 1, 0) if party.phase == "eval" else (phase, epoch, step + 1)
+            self._fresh = max(self._fresh or fresh, fresh)
         return Join(
             self.mesh.incarnation.hex(),
             self._run,
             self._attempt,
             tuple(self._checkpoints.held()),
             self._checkpoints.finished,
-            None if reached is None else reached.place,
-            reached is not None and reached.evaluating,
+            self._fresh,
         )
 
     def _choose(self) -> Start:
@@ -316,15 +321,14 @@ class Session:
                     for name in lost
                 ]
             )
-        skip, self._skip = self._skip, None
-        if skip is not None:
-            skip = self._after(joins, skip)
+        if self._lost:
+            self._lost, self._skip = False, self._first_new(joins)
         return Start(
             run,
             max(join.attempt for join in joins) + 1,
             label,
             tuple(sorted(self._absent)),
-            skip,
+            self._skip,
             {name: self._joins[name].life for name in self.present},
             dict(self.work.told),
         )
@@ -335,19 +339,15 @@ class Session:
             return ""
         return next((join.run for join in joins if join.run), "")
 
-    def _after(self, joins: list[Join], at_least: tuple[str, int, int]) -> tuple[str, int, int]:
+    def _first_new(self, joins: list[Join]) -> Place:
         """The first step that nobody has begun with the members there were before."""
-        reached = [(join.reached or at_least, join.evaluating) for join in joins]
-        phases = {phase for (phase, _, _), _ in reached}
+        fresh = [place for place in (self._skip, *(join.fresh for join in joins)) if place]
+        phases = {phase for phase, _, _ in fresh}
         if len(phases) > 1:
             raise FederationError(
                 [f"the parties are in different phases ({', '.join(sorted(phases))}): resume later"]
             )
-        # An evaluation is not repeated either: the epoch after it is the next that is new.
-        return max(
-            (phase, epoch + 1, 0) if evaluating else (phase, epoch, step + 1)
-            for (phase, epoch, step), evaluating in reached
-        )
+        return max(fresh, default=("train", 0, 0))
 
     # ---- play --------------------------------------------------------------------------------
 
@@ -361,12 +361,13 @@ class Session:
             phase, *place = start.skip
             if snapshot is None or place > snapshot["positions"].get(phase, [0, 0]):
                 party.skip_to(*start.skip)
-            self._note_absence(start)
         party.on_checkpoint = self._checkpoint
         self._party, self._playing = party, True
         self._moved = time.monotonic()
         torch.manual_seed(derive(party.schedule.seed, "party", party.name))
         self.post.begin(int(start.run, 16), start.attempt)
+        if start.skip is not None:
+            self._note_absence(start)
         role = self.work.role(party, _Outbox(self, party), frozenset(start.absent))
         gc.collect()
         gc.freeze()  # the libraries' objects stay: looking through them again costs time
@@ -500,8 +501,8 @@ class Session:
 
     def _handle(self, event: Event | Lost) -> None:
         if isinstance(event, Arrived):
-            if event.life != event.link.life:
-                return  # of a process that is gone
+            if event.life != event.link.life or event.link.peer in self._absent:
+                return  # of a process that is gone, or of a party that was left behind
             event.link.took(event)
             if event.body == "part":
                 self.post.accept(event.content, event.tail)
@@ -565,10 +566,10 @@ class Session:
             self._tell(sender, "start", asdict(start))
             self._tell(sender, "end", {})
             return
-        reached = content.pop("reached")
+        fresh = content.pop("fresh")
         held = tuple(str(label) for label in content.pop("held"))
         self._joins[sender] = Join(
-            held=held, reached=None if reached is None else _place(reached), **content
+            held=held, fresh=None if fresh is None else _place(fresh), **content
         )
         if self._playing:
             # It knows of no start of ours: it has lost what it knew.
@@ -627,7 +628,10 @@ class Session:
             self.stop(f"'{sender}' has stopped")
 
     def _hear_trouble(self, sender: str, content: dict[str, Any]) -> None:
-        raise RoleFailed(f"'{sender}' has stopped: {content['error']}: {content['text']}")
+        text = str(content["text"])
+        if "' has stopped: " not in text:  # else it only passes on what another one said
+            text = f"'{sender}' has stopped: {content['error']}: {text}"
+        raise RoleFailed(text)
 
     # ---- the clock ---------------------------------------------------------------------------
 
@@ -674,15 +678,23 @@ class Session:
             link.peer,
             self._wanted.kind.name if self._wanted else "a connection",
             0 if party is None else party.steps,
-            f"it has been away for {seconds:.0f} s ({link.trouble}). {why_not}"
-            "Is its process running? Start it again, then resume",
+            f"{self._missing(seconds)}. {why_not}Start them with their own commands; whoever has "
+            "stopped goes on with the same command as before",
         )
+
+    def _missing(self, seconds: float) -> str:
+        """Everybody who is away, and why, as far as is known."""
+        away = [
+            f"'{peer}' ({link.trouble})"
+            for peer, link in self.mesh.links.items()
+            if not link.up and peer not in self._absent and (self.is_hub or peer == self.hub)
+        ]
+        return f"waited {seconds:.0f} s for {', '.join(away)}"
 
     def _go_on_without(self, peer: str) -> NoReturn:
         self.leave_out([peer])
         self._joins.pop(peer, None)
-        party = self._party
-        self._skip = ("train", 0, 0) if party is None else party.position
+        self._lost = True
         self._halt(f"going on without '{peer}'")
 
     def _look_for_deadlock(self, now: float) -> None:
@@ -774,6 +786,6 @@ class Session:
             self._pump(TICK)
 
 
-def _place(position: Any) -> tuple[str, int, int]:
+def _place(position: Any) -> Place:
     phase, epoch, step = position
     return str(phase), int(epoch), int(step)

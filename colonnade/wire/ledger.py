@@ -47,12 +47,21 @@ class Ledger:
     def __init__(self, path: Path | None, attempt: int = 1, *, through: bool = False) -> None:
         """through: a message that leaves is in the file before `write` returns, whatever happens
         next; what was received may follow a little later."""
-        self.attempt = attempt
+        self._attempt = attempt
         self._count, self._head, self.bytes = (0, GENESIS, 0) if path is None else _end_of(path)
         self._path = path
         self._file = None if path is None else path.open("ab", buffering=0 if through else -1)
         self._most = 1 if through else FLUSH_ROWS
         self._pending: list[tuple[str, int, str, int, int, int, int, str | None]] = []
+
+    @property
+    def attempt(self) -> int:
+        return self._attempt
+
+    @attempt.setter
+    def attempt(self, number: int) -> None:
+        self._write_out()  # what was recorded before belongs to the one before
+        self._attempt = number
 
     def write(
         self,

@@ -1,6 +1,6 @@
 """A party with faults: installs what a plan says, then is `colonnade party` as it is.
 
-    python child.py PLAN --federation …
+python child.py PLAN --federation …
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str]) -> int:
 def note(folder: Path, party: str, what: str, **more: Any) -> None:
     """One line, whole, whoever else writes."""
     line = json.dumps({"party": party, "what": what, "at": time.time(), **more}) + "\n"
-    descriptor = os.open(folder / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    descriptor = os.open(folder / "events.jsonl", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.write(descriptor, line.encode())
     os.close(descriptor)
 

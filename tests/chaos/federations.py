@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -69,6 +70,8 @@ class Field:
         self.folder, self.names, self.hub = folder, list(made.parties), made.holder
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         folder.mkdir(parents=True)
+        if settings.run.method.endswith(".py"):
+            shutil.copy(settings.found.path, folder)
         _hand_out(settings, made, folder, Options(on_lost=on_lost, deadline=deadline))  # type: ignore[arg-type]
         self.file = folder / "federation.toml"
         with self.changed() as content:
@@ -99,6 +102,8 @@ class Field:
         command = [*program, "--federation", os.fspath(file or self.file), "--name", name]
         command += ["--data", os.fspath(rows), "--keys", os.fspath(keys or self.key(name))]
         command += ["--out", os.fspath(self.out(name)), *more]
+        if name in self.processes:
+            _end(self.processes[name])
         with (self.folder / f"{name}.txt").open("ab") as shown:
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=shown, stderr=shown, start_new_session=True
@@ -122,24 +127,15 @@ class Field:
                 codes[name] = process.wait(max(0.1, until - time.monotonic()))
         except subprocess.TimeoutExpired:
             late = [n for n, p in self.processes.items() if p.poll() is None]
-            raise AssertionError(
-                "\n".join(
-                    [
-                        f"{late} did not end in {seconds} s",
-                        *(self.log(n) + self.shown(n) for n in self.names),
-                    ]
-                )
-            ) from None
+            logs = "".join(f"\n{n}:\n{self.log(n)[-1500:]}" for n in self.names)
+            raise AssertionError(f"{late} did not end in {seconds} s{logs}") from None
         finally:
             self.close()
         return codes
 
     def close(self) -> None:
         for process in self.processes.values():
-            process.kill()
-            process.wait()
-            assert process.stdin is not None
-            process.stdin.close()
+            _end(process)
 
     def shown(self, name: str) -> str:
         """What a party's process has said on its terminal."""
@@ -165,6 +161,13 @@ class Field:
     def rows(self, name: str) -> list[dict[str, Any]]:
         """A party's ledger, its chain checked."""
         return list(ledger.read(self.out(name) / "ledger.jsonl"))
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    process.wait()
+    assert process.stdin is not None
+    process.stdin.close()
 
 
 class _Change:

@@ -45,7 +45,10 @@ class Nursery:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()

@@ -1,7 +1,8 @@
 """Labelled places at which a party kills itself: no clean-up, no last word, as a power cut.
 
-A plan lists kills in their order; one is armed when all before it have fired. A file per kill says
-that it has, so each fires once although the party is started again.
+A plan lists kills in their order; one is armed when all before it have fired, or together with
+the one before it. A file per kill says that it has fired, so each does so once, although the party
+is started again.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ POINTS = {
     "folder: made": "its folder says that it is a run, and of nothing else",
     "join: told": "the hub knows what it holds (not the hub itself)",
     "start: heard": "all start, and it has not noted so",
+    "start: told": "the hub has told where all begin (the hub only)",
     "start: marked": "it has noted which attempt this is",
     "go back": "what lies behind the common checkpoint is removed",
     "keys: signed": "in the middle of the key agreement (easter)",
@@ -67,6 +69,7 @@ class Kill:
     point: str
     party: str
     nth: float = 1  # time it passes there while armed; seconds for AT_A_TIME
+    together: bool = False  # with the one before it
 
 
 class Killer:
@@ -77,34 +80,35 @@ class Killer:
         self._passed: Counter[int] = Counter()
 
     def __call__(self, point: str) -> None:
-        armed = self._armed()
-        if armed is None or (self._kills[armed].point, self._kills[armed].party) != (
-            point,
-            self._me,
-        ):
-            return
-        self._passed[armed] += 1
-        if self._passed[armed] >= self._kills[armed].nth:
-            self._fire(armed)
+        for number in self._armed():
+            kill = self._kills[number]
+            if (kill.point, kill.party) == (point, self._me):
+                self._passed[number] += 1
+                if self._passed[number] >= kill.nth:
+                    self._fire(number)
 
     def watch_the_time(self) -> None:
         """Kills at a time instead of a place."""
 
         def watch() -> None:
-            while (armed := self._armed()) is not None:
-                kill = self._kills[armed]
+            while armed := self._armed():
+                for number in armed:
+                    kill = self._kills[number]
+                    if (kill.point, kill.party) == (AT_A_TIME, self._me):
+                        time.sleep(kill.nth)
+                        self._fire(number)
                 time.sleep(0.01)
-                if (kill.point, kill.party) == (AT_A_TIME, self._me):
-                    time.sleep(kill.nth)
-                    self._fire(armed)
 
         threading.Thread(target=watch, daemon=True).start()
 
-    def _armed(self) -> int | None:
-        for number in range(len(self._kills)):
+    def _armed(self) -> list[int]:
+        found: list[int] = []
+        for number, kill in enumerate(self._kills):
+            if found and not kill.together:
+                break
             if not self._mark(number).exists():
-                return number
-        return None
+                found.append(number)
+        return found
 
     def _fire(self, number: int) -> None:
         content = asdict(self._kills[number]) | {"at": time.time()}
@@ -143,7 +147,8 @@ def install(hit: Callable[[str], None]) -> None:
     around(Session, "_tell", after="join: told", when=_says("join"))
     around(Session, "_tell", after="done: told", when=_says("done"))
     around(Session, "_tell", "bye: before", "bye: after", when=_says("bye"))
-    around(Session, "_tell_all", after="end: told", when=lambda s, word, content: word == "end")
+    around(Session, "_tell_all", after="start: told", when=_tells("start"))
+    around(Session, "_tell_all", after="end: told", when=_tells("end"))
     around(Agreement, "sign", after="keys: signed")
     around(Agreement, "secrets", after="keys: agreed")
     plain = Session.__init__
@@ -217,6 +222,10 @@ def _makes_it_count(temporary: Path, path: Path) -> bool:
 
 def _named(name: str) -> Callable[..., bool]:
     return lambda text, path: path.name == name
+
+
+def _tells(wanted: str) -> Callable[..., bool]:
+    return lambda session, word, content: word == wanted
 
 
 def _says(wanted: str) -> Callable[..., bool]:

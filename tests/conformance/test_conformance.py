@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import colonnade
+from colonnade import config as configuration
 from colonnade import methods, state
 from colonnade.errors import MethodError
 from colonnade.party import Party
@@ -101,6 +102,19 @@ def test_one_process_per_party_gives_the_same_bits(
     for name, prediction in colonnade.load(apart.path).predict().items():
         right = int((prediction.codes == truth).sum()) / len(truth)
         assert right == apart.metrics["test"]["per_party"][name]
+
+
+def test_a_role_sends_what_it_declares(method: str, plain: Result, strict: Result) -> None:
+    """A policy is written from it: what is missing there would stop a federation."""
+    declared = methods.find(method).method
+    options = configuration.load(toy(method)).options
+    roles = plain.content["roles"]
+    passives = sum(role == "passive" for role in roles.values())
+    sent: dict[str, set[str]] = {role: set() for role in roles.values()}
+    for flow in [*plain.wire["flows"], *strict.wire["flows"]]:
+        sent[roles[flow["sender"]]].add(flow["kind"])
+    for role, kinds in sent.items():
+        assert {kind.name for kind in declared.sent_by(role, options, passives)} == kinds
 
 
 def test_strict_gives_the_same_bits(plain: Result, strict: Result) -> None:

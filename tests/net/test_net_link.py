@@ -281,12 +281,16 @@ def test_nothing_overtakes_when_a_connection_is_replaced() -> None:
 
 
 def refused(end: End, wire: Connection, data: bytes, match: str) -> None:
-    """With nothing changed."""
-    before = {k: str(v) for k, v in vars(end.link).items() if k not in ("refused", "_lock")}
+    """With nothing changed but when something last came."""
+
+    def state() -> dict[str, str]:
+        aside = ("refused", "_lock", "_heard")
+        return {key: str(value) for key, value in vars(end.link).items() if key not in aside}
+
+    before = state()
     with pytest.raises(CodecError, match=match):
         end.link.incoming(wire, data)
-    after = {k: str(v) for k, v in vars(end.link).items() if k not in ("refused", "_lock")}
-    assert after == before and end.inbox.empty()
+    assert state() == before and end.inbox.empty()
 
 
 def test_what_is_refused_changes_nothing() -> None:
@@ -342,6 +346,34 @@ def test_a_gap_that_stays_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     shop.link.incoming(wire, frames[1])
     monkeypatch.setattr(links.time, "monotonic", lambda: now + 99)
     assert not shop.link.gaping()
+
+
+def test_a_silent_peer_is_noticed_and_a_living_one_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, shop = End("bank", "shop"), End("shop", "bank")
+    ours, theirs = join(bank, shop)
+    now = time.monotonic()
+    monkeypatch.setattr(links.time, "monotonic", lambda: now + 4)
+    assert shop.link.deaf(3) and not shop.link.deaf(30)
+    bank.link.beat(5)
+    assert ours.queue.empty()  # it has spoken lately
+    bank.link.beat(3)
+    shop.link.incoming(theirs, ours.queue.get() or b"")
+    assert not shop.link.deaf(3) and shop.link._arrived == 0
+    shop.link.close()
+    assert not shop.link.deaf(0)  # that is known already
+
+
+def test_a_window_that_stays_full_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, shop = End("bank", "shop"), End("shop", "bank")
+    ours, _ = join(bank, shop)
+    with pytest.raises(Full):
+        for _ in range(20):
+            bank.send(10)
+    now = time.monotonic()
+    assert 0 < bank.link.stuck(now) < 60 and bank.link.stuck(now + 100) > 99
+    monkeypatch.setattr(links.time, "monotonic", lambda: now + 90)
+    bank.link.incoming(ours, pack(Frame(ack=1, pair=bank.link._pair)))
+    assert bank.link.stuck(now + 100) < 11  # it took something in
 
 
 def test_a_full_window_opens_when_the_peer_takes_in() -> None:

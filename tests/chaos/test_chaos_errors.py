@@ -1,0 +1,141 @@
+"""What cannot go well ends with a word about it, at every party, and never with a wait."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from child import Plan
+from federations import Field, Options, toy
+from nursery import Nursery
+from test_chaos_stop import place_of
+
+import colonnade
+from colonnade.wire.reconcile import reconcile
+
+Weights = Callable[[dict[str, Any]], dict[str, str]]
+CHATTER = str(Path(__file__).parent / "chatter.py")
+
+pytestmark = pytest.mark.usefixtures("no_orphans")
+
+
+@pytest.fixture
+def plain(nursery: Nursery, tmp_path: Path) -> tuple[str, ...]:
+    """The command of a party in which nothing is spoilt."""
+    return nursery.program(Plan().write(tmp_path / "plain"))
+
+
+@pytest.mark.parametrize("name", ["party1", "party3"])
+def test_nobody_else_starts(name: str, plain: tuple[str, ...], tmp_path: Path) -> None:
+    field = Field(tmp_path / "field", toy("splitnn"), deadline=2.0)
+    began = time.monotonic()
+    field.start(name, plain, "--events")
+    assert field.wait(21) == {name: 1}
+    assert time.monotonic() - began < 21  # seven seconds, and slow machines
+    assert "PeerLost" in field.shown(name) and "has been away for" in field.shown(name)
+
+
+def test_a_port_that_is_taken(plain: tuple[str, ...], tmp_path: Path) -> None:
+    field = Field(tmp_path / "field", toy("splitnn"))
+    with field.changed() as content:
+        host, _, port = content["parties"]["party1"]["address"].rpartition(":")
+    with socket.create_server((host, int(port))):
+        field.start("party1", plain, "--events")
+        assert field.wait(20) == {"party1": 2}
+    assert f"cannot listen at {host}:{port}" in field.shown("party1")
+
+
+@pytest.mark.parametrize("stuck", ["all", "passives"])
+def test_a_method_that_locks_up_is_named_at_all_parties(
+    stuck: str, nursery: Nursery, tmp_path: Path
+) -> None:
+    """Also where the label holder's own role has ended, and only the others wait."""
+    tree = toy(CHATTER, evaluate_every=0, chatter={"stuck": stuck})
+    field = Field(tmp_path / "field", tree)
+    plan = Plan(patched={"runtime.process.STUCK_SECONDS": 1.0}).write(tmp_path / "plan")
+    field.start_all(nursery.program(plan))
+    assert field.wait(30) == {"party1": 1, "party2": 1, "party3": 1}
+    waits = "party3 waits for 'answer' from " + ("party1" if stuck == "all" else "party2")
+    for name in field.names:
+        assert "Deadlock" in field.log(name) and waits in field.result(name)["error"]
+    if stuck == "all":
+        assert "party1 waits for 'answer' from party2" in field.result("party2")["error"]
+
+
+def test_a_policy_stops_its_party_before_anything_leaves(
+    plain: tuple[str, ...], tmp_path: Path
+) -> None:
+    field = Field(tmp_path / "field", toy("splitnn"))
+    policy = tmp_path / "policy.toml"
+    policy.write_text("[allow.gradient]\n")
+    field.start("party1", plain, "--events")
+    field.start("party2", plain, "--events", "--policy", str(policy))
+    field.start("party3", plain, "--events")
+    assert field.wait(20) == {"party1": 1, "party2": 1, "party3": 1}
+    why = "'party2' does not send 'embedding' to 'party1'"
+    assert f"Denied: {why}" in field.shown("party2")
+    for other in ("party1", "party3"):
+        assert f"'party2' has stopped: Denied: {why}" in field.result(other)["error"]
+    (row,) = [row for row in field.rows("party2") if row.get("sender") == "party2"]
+    assert why in row["denied"]
+    assert not [row for row in field.rows("party1") if row["sender"] == "party2"]
+
+
+def full_disk(
+    folder: Path, tree: dict[str, Any], largest: int, nursery: Nursery, plain: tuple[str, ...]
+) -> tuple[Field, str]:
+    """party2 can write no file larger than this; later it can, and the run goes on.
+
+    Returns what party2 said, and where its last checkpoint lay.
+    """
+    field = Field(folder / "field", tree)
+    full = nursery.program(Plan(largest_file={"party2": largest}).write(folder / "full"))
+    field.start_all(full)
+    assert field.wait(30) == {"party1": 1, "party2": 2, "party3": 1}
+    assert "'party2' has stopped: RunError" in field.result("party1")["error"]
+    said, place = field.shown("party2"), place_of(field.out("party2"))
+    field.rows("party2")
+    field.start_all(plain)
+    assert set(field.wait().values()) == {0}
+    assert f"attempt 2: all start from {place or 'the beginning'}" in field.log("party2")
+    return field, said
+
+
+def test_a_disk_that_is_too_full_for_the_ledger(
+    nursery: Nursery, plain: tuple[str, ...], undisturbed: Weights, tmp_path: Path
+) -> None:
+    tree = toy("splitnn", epochs=12, checkpoint={"epochs": 1})
+    field, said = full_disk(tmp_path, tree, 40_000, nursery, plain)
+    assert "ledger.jsonl cannot be written: File too large" in said
+    assert field.weights() == undisturbed(tree)
+
+
+def test_a_disk_that_is_too_full_for_a_checkpoint(
+    nursery: Nursery, plain: tuple[str, ...], undisturbed: Weights, tmp_path: Path
+) -> None:
+    tree = toy("splitnn")
+    field, said = full_disk(tmp_path, tree, 8_000, nursery, plain)
+    assert "cannot be written" in said and "the one before is intact" in said
+    assert field.weights() == undisturbed(tree)
+    for other in ("party1", "party3"):
+        assert reconcile(field.out("party2"), field.out(other)).faults == []
+
+
+def test_a_long_history_comes_through(nursery: Nursery, tmp_path: Path) -> None:
+    """An account that does not fit one frame."""
+    tree = toy(CHATTER, epochs=1, evaluate_every=0, chatter={"diary": 3000})
+    tree["checkpoint"] = {"epochs": 0}
+    plan = Plan().write(tmp_path / "plan")
+    result = colonnade.run(
+        tree,
+        out=tmp_path / "run",
+        runtime="process",
+        processes=Options(restarts=0, program=nursery.program(plan)),
+    )
+    account = tmp_path / "run" / "parties" / "party2" / "account.json"
+    assert account.stat().st_size > 1 << 20
+    assert len(result.history) == 3001

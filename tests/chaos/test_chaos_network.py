@@ -1,0 +1,101 @@
+"""Networks that break, stall, corrupt, are slow, or lead through the label holder only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from child import Plan
+from federations import Field, toy, wait_for
+from nursery import Nursery
+from proxy import Proxy
+
+Weights = Callable[[dict[str, Any]], dict[str, str]]
+CHATTER = str(Path(__file__).parent / "chatter.py")
+KB = 1000
+
+
+@pytest.mark.usefixtures("no_orphans")
+def test_a_network_that_breaks_in_every_way(
+    nursery: Nursery, undisturbed: Weights, tmp_path: Path
+) -> None:
+    """One fault after the other, each repaired before the next: nobody starts anew."""
+    tree = toy("splitnn", epochs=15)
+    plan = Plan(patched={"net.mesh.DEAF_SECONDS": 2.0, "net.mesh.BEAT_SECONDS": 0.5})
+    program = nursery.program(plan.write(tmp_path / "plan"))
+    with Proxy() as to_hub, Proxy() as to_other:
+        field = Field(
+            tmp_path / "field",
+            tree,
+            through={"party1": to_hub.in_front_of, "party2": to_other.in_front_of},
+        )
+        field.start_all(program)
+        faults: list[Callable[[], None]] = [
+            to_hub.reset,
+            lambda: to_hub.flip(2),
+            lambda: to_hub.cut(1.0),
+            to_hub.half_open,
+            to_other.reset,  # no message of this method goes there
+        ]
+        for fault in faults:
+            before = to_hub.carried
+            wait_for(lambda before=before: to_hub.carried > before + 40 * KB)
+            fault()
+        wait_for(lambda: to_hub.connections >= 6 and to_other.connections >= 2)
+        to_hub.latency, to_hub.jitter = 0.1, 0.02
+        before = to_hub.carried
+        wait_for(lambda: to_hub.carried > before + 5 * KB)
+        to_hub.latency = to_hub.jitter = 0.0
+        assert set(field.wait().values()) == {0}
+    assert field.weights() == undisturbed(tree)
+    for name in field.names:
+        assert field.log(name).count("all start") == 1  # repaired by the links alone
+        assert "was silent for 2 s: connecting anew" in field.log(name)
+        field.rows(name)
+
+
+def test_a_narrow_line_is_not_taken_for_a_dead_one(
+    nursery: Nursery, undisturbed: Weights, tmp_path: Path
+) -> None:
+    """Messages that take longer than the beat of a link, at 1 Mbit/s."""
+    tree = toy(CHATTER, epochs=1, batch_size=100, evaluate_every=0, chatter={"rows": 4000})
+    plan = Plan(patched={"net.mesh.DEAF_SECONDS": 4.0, "net.mesh.BEAT_SECONDS": 0.5})
+    with Proxy() as proxy:
+        field = Field(tmp_path / "field", tree, through={"party2": proxy.in_front_of})
+        proxy.rate = 125 * KB
+        field.start_all(nursery.program(plan.write(tmp_path / "plan")))
+        assert set(field.wait().values()) == {0}
+        assert proxy.carried > 4 * 128 * KB and proxy.connections == 1
+    assert field.weights() == undisturbed(tree)
+
+
+def test_parties_without_an_address_talk_through_the_hub(
+    nursery: Nursery, undisturbed: Weights, tmp_path: Path
+) -> None:
+    tree = toy(CHATTER, parties=4, evaluate_every=0)
+    program = nursery.program(Plan(part_bytes=64).write(tmp_path / "plan"))
+    passives = ["party2", "party3", "party4"]
+    field = Field(tmp_path / "field", tree, silent=passives)
+    field.start_all(program)
+    assert set(field.wait().values()) == {0}
+    assert field.weights() == undisturbed(tree)
+    for name in passives:
+        assert "connected with 'party1'" in field.log(name)
+        assert not [p for p in passives if f"connected with '{p}'" in field.log(name)]
+        gossip = [row for row in field.rows(name) if row["kind"] == "gossip"]
+        assert {row["sender"] for row in gossip} == set(passives)
+    assert not [row for row in field.rows("party1") if row["kind"] == "gossip"]
+
+
+def test_a_hub_between_two_who_send_much_at_once_does_not_lock_up(
+    nursery: Nursery, undisturbed: Weights, tmp_path: Path
+) -> None:
+    """Both windows full, and the acks that would open them behind the messages that fill them."""
+    big = {"rows": 1_400_000, "slow": 0.7}  # 45 MB each way, in one step
+    tree = toy(CHATTER, epochs=1, batch_size=200, evaluate_every=0, chatter=big)
+    field = Field(tmp_path / "field", tree, silent=["party2", "party3"])
+    field.start_all(nursery.program(Plan().write(tmp_path / "plan")))
+    assert set(field.wait(40).values()) == {0}
+    assert field.weights() == undisturbed(tree)
