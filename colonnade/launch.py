@@ -37,7 +37,7 @@ from colonnade.federation import Member
 from colonnade.net import certs
 from colonnade.observer import Observer
 from colonnade.party import Meter
-from colonnade.result import combine, divergence, read_json
+from colonnade.result import combine, read_json
 from colonnade.rows import Rows
 from colonnade.wire import Ledger, ledger
 from colonnade.wire.policy import Policy
@@ -375,8 +375,8 @@ def _joined(
         seconds=seconds,
     )
     content["wire"]["head"] = head
-    warnings = [line for told in accounts.values() for line in told.get("warnings", [])]
-    content["warnings"] = warnings + divergence(content["history"])
+    hub = places[federation.holder] / "result.json"
+    content["warnings"] = read_json(hub)["warnings"] if hub.exists() else []
     return content
 
 

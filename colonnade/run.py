@@ -172,8 +172,10 @@ def _run_processes(
         error.add_note(f"what was reached lies in {folder}")
         raise
     (folder / "weights.part").rename(folder / "weights")
-    weights = {name: state.load(folder / "weights" / name)["weights"] for name in federation.cast}
-    _measure_absence(settings, federation, weights, content, folder)
+    saved = {name: folder / "weights" / name for name in federation.cast}
+    if all(path.with_suffix(".json").exists() for path in saved.values()):  # nobody was lost
+        weights = {name: state.load(path)["weights"] for name, path in saved.items()}
+        _measure_absence(settings, federation, weights, content, folder)
     return Result(content, folder)
 
 

@@ -568,9 +568,15 @@ class Session:
             return
         fresh = content.pop("fresh")
         held = tuple(str(label) for label in content.pop("held"))
-        self._joins[sender] = Join(
-            held=held, fresh=None if fresh is None else _place(fresh), **content
-        )
+        join = Join(held=held, fresh=None if fresh is None else _place(fresh), **content)
+        if not join.run and self._checkpoints.committed:
+            text = (
+                f"'{sender}' brings no folder of this run, which has come to attempt "
+                f"{self._attempt}: start it with the --out it had before"
+            )
+            self._tell(sender, "trouble", {"error": "FederationError", "text": text})
+            return
+        self._joins[sender] = join
         if self._playing:
             # It knows of no start of ours: it has lost what it knew.
             self._halt(f"'{sender}' joined anew")

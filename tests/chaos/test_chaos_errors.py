@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import time
 from collections.abc import Callable
@@ -15,6 +16,9 @@ from nursery import Nursery
 from test_chaos_stop import place_of
 
 import colonnade
+from colonnade.errors import RunError
+from colonnade.wire import Kind, Ledger, Message
+from colonnade.wire.ledger import describe
 from colonnade.wire.reconcile import reconcile
 
 Weights = Callable[[dict[str, Any]], dict[str, str]]
@@ -36,7 +40,8 @@ def test_nobody_else_starts(name: str, plain: tuple[str, ...], tmp_path: Path) -
     field.start(name, plain, "--events")
     assert field.wait(21) == {name: 1}
     assert time.monotonic() - began < 21  # seven seconds, and slow machines
-    assert "PeerLost" in field.shown(name) and "has been away for" in field.shown(name)
+    peer = "party2" if name == "party1" else "party1"  # the first that is missed
+    assert f"PeerLost: '{name}' waited for 'a connection' from '{peer}'" in field.shown(name)
 
 
 def test_a_port_that_is_taken(plain: tuple[str, ...], tmp_path: Path) -> None:
@@ -98,10 +103,10 @@ def full_disk(
     assert field.wait(30) == {"party1": 1, "party2": 2, "party3": 1}
     assert "'party2' has stopped: RunError" in field.result("party1")["error"]
     said, place = field.shown("party2"), place_of(field.out("party2"))
-    field.rows("party2")
     field.start_all(plain)
     assert set(field.wait().values()) == {0}
     assert f"attempt 2: all start from {place or 'the beginning'}" in field.log("party2")
+    field.rows("party2")
     return field, said
 
 
@@ -112,6 +117,21 @@ def test_a_disk_that_is_too_full_for_the_ledger(
     field, said = full_disk(tmp_path, tree, 40_000, nursery, plain)
     assert "ledger.jsonl cannot be written: File too large" in said
     assert field.weights() == undisturbed(tree)
+
+
+@pytest.mark.xfail(strict=True, reason="Ledger._append takes a row that was half written for whole")
+def test_a_row_of_which_only_a_part_fits_is_not_taken_for_written(tmp_path: Path) -> None:
+    """Else its message leaves, and nobody can tell afterwards that it did."""
+    kind = Kind("note", (), reveals="nothing")
+    message = Message("bank", "shop", kind, 1.0, 0, "train", 0, 0, 1, 0.0)
+    book = Ledger(tmp_path / "ledger.jsonl", through=True)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, before[1]))
+    try:
+        with pytest.raises(RunError, match="cannot be written"):
+            book.write(message, describe(message), 9, None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_disk_that_is_too_full_for_a_checkpoint(
