@@ -95,6 +95,9 @@ def launch(
     try:
         supervisor.run()
         status = "finished"
+        for name in federation.parties:  # handed over for this run alone
+            for end in ("json", "safetensors"):
+                (folder / "parties" / f"{name}-rows.{end}").unlink(missing_ok=True)
     except KeyboardInterrupt:
         status = "stopped"
         raise

@@ -52,7 +52,8 @@ from colonnade.rows import Rows
 from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.drive import reproducible
 from colonnade.runtime.post import Post
-from colonnade.runtime.process import Patience, Place, Session, Start, Work
+from colonnade.runtime.process import Session
+from colonnade.runtime.words import Patience, Place, Start, Work
 from colonnade.version import __version__
 from colonnade.wire import Kind, Ledger, ledger
 from colonnade.wire.policy import Gate, Policy

@@ -27,7 +27,7 @@ from colonnade.result import read_json
 from colonnade.rows import Rows, ids_of, read
 from colonnade.runtime.checkpoint import NoCheckpoints
 from colonnade.runtime.drive import reproducible
-from colonnade.runtime.process import Start, Work
+from colonnade.runtime.words import Start, Work
 from colonnade.wire import Ledger
 
 SPLIT = "predict"
@@ -131,6 +131,9 @@ def _write(path: Path, ids: list[str], logits: Tensor, classes: list[str]) -> Pa
 def _saved(run: Path, party: str) -> dict[str, Any]:
     if not (run / "weights").exists():
         raise RunError(f"{run} has no trained models: give the run folder of a finished training")
+    if not (run / "weights" / f"{party}.json").exists():
+        whose = ", ".join(file.stem for file in (run / "weights").glob("*.json"))
+        raise RunError(f"{run} is the folder of '{whose}', not of '{party}'")
     saved: dict[str, Any] = state.load(run / "weights" / party)
     return saved
 

@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import gc
 import json
-import secrets
 import signal
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from queue import Empty
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import torch
 
@@ -44,6 +43,16 @@ from colonnade.party import Party, Stopped, derive
 from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.drive import drive, failed, to_device, where
 from colonnade.runtime.post import Post
+from colonnade.runtime.words import (
+    Join,
+    Patience,
+    Place,
+    Start,
+    Work,
+    choose_label,
+    choose_run,
+    first_new_step,
+)
 from colonnade.wire import Kind, Message, Recv, Value
 
 TICK = 0.2  # seconds between two looks at the clock
@@ -55,60 +64,6 @@ STUCK_SECONDS = 10.0  # everybody waits for another, and nothing moves
 GONE = "the federation has gone on without it"
 MORE = "more of "  # a word that does not fit one frame
 WORD_BYTES, WORDS_BYTES = HEAD_BYTES // 2, 256 << 20
-
-
-@dataclass(frozen=True)
-class Patience:
-    """How long a lost party is waited for, and what then."""
-
-    on_lost: Literal["wait", "stop", "continue"] = "wait"
-    deadline: float = 600.0  # seconds without a connection
-    silence: float = 3600.0  # seconds without a message, although connected
-
-
-Place = tuple[str, int, int]  # phase, epoch, step
-
-
-@dataclass(frozen=True)
-class Start:
-    """The hub's word: everybody begins here."""
-
-    run: str
-    attempt: int
-    label: str | None  # of the common checkpoint; None: from the beginning
-    absent: tuple[str, ...] = ()
-    skip: Place | None = (
-        None  # where a loss has changed the members: nothing before it is done again
-    )
-    lives: Mapping[str, str] = field(default_factory=dict)  # which process of each party it is
-    told: Mapping[str, Any] = field(default_factory=dict)  # by the label holder: the classes
-    ended: bool = False  # only the results are missing
-
-
-@dataclass(frozen=True)
-class Join:
-    """A member's word: it is here, and this is what it holds."""
-
-    life: str
-    run: str
-    attempt: int
-    held: tuple[str, ...]
-    finished: bool
-    fresh: Place | None = None  # the first step that it has never begun, with whatever members
-
-
-@dataclass(frozen=True)
-class Work:
-    """What a session is given to do; all of it is the caller's."""
-
-    party: Callable[[Start], Party]  # a new one, not yet resumed
-    role: Callable[[Party, Any, frozenset[str]], Coroutine[Any, Any, Any]]
-    mark: Callable[[Start], None]  # remember on disk which attempt this is
-    account: Callable[[Party], dict[str, Any]]  # of a role that has ended; its models are saved
-    conclude: Callable[[Mapping[str, Any], tuple[str, ...]], None]  # all accounts, who was absent
-    may_lose: Callable[[frozenset[str]], str]  # why not to go on without these; "" if it may
-    told: Mapping[str, Any]  # what the hub tells everybody
-    log: Callable[[str], None]
 
 
 class _GoBack(BaseException):
@@ -295,59 +250,21 @@ class Session:
         )
 
     def _choose(self) -> Start:
-        """The hub: the newest checkpoint that everybody holds, or whose role has ended."""
-        joins = [self._joins[name] for name in self.present]
-        run = self._run or self._adopted(joins) or secrets.token_hex(8)
-        strangers = [
-            f"'{name}' brings a folder of run {join.run}, the others are of {run}: give it another "
-            "--out, or the folder of this run"
-            for name, join in self._joins.items()
-            if join.run not in ("", run)
-        ]
-        if strangers:
-            raise FederationError(strangers)
-        order: tuple[str, ...] = next((join.held for join in joins if not join.finished), ())
-        order = order or max((join.held for join in joins), key=len)
-        common = [
-            label for label in order if all(label in join.held or join.finished for join in joins)
-        ]
-        label = common[-1] if common else None
-        lost = [n for n, join in self._joins.items() if not join.run and not join.held]
-        if label is None and lost and self._checkpoints.committed:
-            raise FederationError(
-                [
-                    f"'{name}' has lost its run folder, and this run cannot go on without what was "
-                    "in it: start a new one, with a new --out at every party"
-                    for name in lost
-                ]
-            )
+        """The hub's choice, once all are here."""
+        joins = {name: self._joins[name] for name in self.present}
+        run = choose_run(self._run, joins)
+        label = choose_label(joins)
         if self._lost:
-            self._lost, self._skip = False, self._first_new(joins)
+            self._lost, self._skip = False, first_new_step(self._skip, joins.values())
         return Start(
             run,
-            max(join.attempt for join in joins) + 1,
+            max(join.attempt for join in joins.values()) + 1,
             label,
             tuple(sorted(self._absent)),
             self._skip,
-            {name: self._joins[name].life for name in self.present},
+            {name: join.life for name, join in joins.items()},
             dict(self.work.told),
         )
-
-    def _adopted(self, joins: list[Join]) -> str:
-        """The run that others are in, where nothing would be lost by beginning it anew."""
-        if any(join.held or join.finished for join in joins):
-            return ""
-        return next((join.run for join in joins if join.run), "")
-
-    def _first_new(self, joins: list[Join]) -> Place:
-        """The first step that nobody has begun with the members there were before."""
-        fresh = [place for place in (self._skip, *(join.fresh for join in joins)) if place]
-        phases = {phase for phase, _, _ in fresh}
-        if len(phases) > 1:
-            raise FederationError(
-                [f"the parties are in different phases ({', '.join(sorted(phases))}): resume later"]
-            )
-        return max(fresh, default=("train", 0, 0))
 
     # ---- play --------------------------------------------------------------------------------
 
