@@ -35,8 +35,9 @@ def diagnose(address: str, peer: str, keys: Keys, seconds: float = 2.0) -> str:
     try:
         with raw, context.wrap_socket(raw, server_hostname=host_of(peer)) as stream:
             stream.settimeout(seconds)
-            with suppress(TimeoutError):
-                stream.recv(1)  # TLS 1.3 tells a client only now that its certificate is refused
+            with suppress(TimeoutError):  # it waits for us to speak: all is well
+                if not stream.recv(1):  # TLS 1.3 tells a client only now that it is refused
+                    return "it refuses this party's certificate: expired, or of another authority?"
     except ssl.SSLCertVerificationError as error:
         return f"its certificate is refused here: {error.verify_message}"
     except ssl.SSLEOFError:

@@ -1,0 +1,251 @@
+"""The post office of a party: what it refuses, before it takes memory for it."""
+
+from __future__ import annotations
+
+import random
+import resource
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from colonnade import config, federation, state
+from colonnade.errors import CodecError, ColonnadeError, Denied, KindError, RunError, Untrusted
+from colonnade.net.frame import FRAME_BYTES, PART_BYTES, Frame, Hello, Part, pack, parse
+from colonnade.net.link import Connection, Link
+from colonnade.runtime.post import LARGEST, Post
+from colonnade.wire import Kind, Ledger
+from colonnade.wire.policy import Allow, Gate, Policy
+
+EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="noise")
+WEIGHTS = Kind("weights", None, reveals="noise", dtype="any")
+KINDS = {kind.name: kind for kind in (EMBEDDING, WEIGHTS)}
+MEMBERS = frozenset({"bank", "shop"})
+
+
+class Me:
+    """What a post office looks at of a party."""
+
+    name, phase, hop, clock, position = "shop", "train", 3, 0.0, ("train", 1, 2)
+
+
+def post(me: str, sent: list[Any] | None = None, policy: Policy | None = None) -> Post:
+    gate = Gate(me, policy or Policy.allowing(KINDS.values()), 100, 10, 2)
+    out = sent if sent is not None else []
+
+    def send(to: str, fields: dict[str, Any], data: Any) -> None:
+        out.append((Part(**fields), memoryview(b"".join(data))))
+
+    made = Post(me, MEMBERS, KINDS, Ledger(None), gate, send, 1000)
+    made.begin(7, 1)
+    return made
+
+
+def parts(*values: torch.Tensor) -> list[Any]:
+    """What leaves when these embeddings are sent."""
+    sent: list[Any] = []
+    office = post("shop", sent)
+    for value in values:
+        office.put(Me, "bank", EMBEDDING, value)  # type: ignore[arg-type]
+    return sent
+
+
+def test_a_large_message_travels_in_parts_and_lies_aligned() -> None:
+    value = torch.randn(50, 30)
+    sent = parts(value, value + 1)
+    assert len(sent) == 14 and max(len(data) for _, data in sent) == 1000
+    bank = post("bank")
+    for part, data in sent:
+        bank.accept(part, data)
+    for expected in (value, value + 1):
+        message = bank.take("shop", EMBEDDING)
+        assert message is not None
+        assert torch.equal(message.value, expected)  # type: ignore[arg-type]
+        assert message.value.data_ptr() % 64 == 0  # type: ignore[union-attr]
+        assert (message.hop, message.epoch, message.step) == (4, 1, 2)
+    assert bank.take("shop", EMBEDDING) is None
+
+
+def test_what_is_sent_to_several_is_encoded_once_and_anew_when_it_changes() -> None:
+    value, sent = torch.randn(4, 5), list[Any]()
+    office = post("shop", sent)
+    for change in (0, 0, 1):
+        value += change
+        office.put(Me, "bank", EMBEDDING, value)  # type: ignore[arg-type]
+    digests = [part.sha256 for part, _ in sent]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_nothing_leaves_that_a_policy_denies() -> None:
+    sent: list[Any] = []
+    office = post("shop", sent, Policy({"weights": Allow()}))
+    with pytest.raises(Denied, match="'shop' does not send 'embedding'"):
+        office.put(Me, "bank", EMBEDDING, torch.zeros(2, 2))  # type: ignore[arg-type]
+    assert sent == []
+    assert office._sent == {}
+
+
+def test_nothing_leaves_without_a_ledger() -> None:
+    sent: list[Any] = []
+    office = post("shop", sent)
+    office.ledger = Ledger(None, through=True)
+    office.ledger._path, office.ledger._file = Path("full"), Path("/dev/full").open("ab", 0)  # type: ignore[assignment]  # noqa: SIM115
+    with pytest.raises(RunError, match="No space left"):
+        office.put(Me, "bank", EMBEDDING, torch.zeros(2, 2))  # type: ignore[arg-type]
+    assert sent == []
+    office.ledger._file.close()  # type: ignore[union-attr]
+
+
+def test_only_declared_kinds_and_known_peers() -> None:
+    office = post("shop")
+    with pytest.raises(KindError, match="no peer"):
+        office.put(Me, "nobody", EMBEDDING, torch.zeros(1, 1))  # type: ignore[arg-type]
+    other = Kind("embedding", ("batch", "dim"), reveals="something else")
+    with pytest.raises(KindError, match="does not declare"):
+        office.put(Me, "bank", other, torch.zeros(1, 1))  # type: ignore[arg-type]
+
+
+def changed(**fields: Any) -> tuple[Any, memoryview]:
+    part, data = parts(torch.zeros(2, 2))[0]
+    for name, value in fields.items():
+        setattr(part, name, value)
+    return part, data
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "why"),
+    [
+        ({"sender": "thief"}, CodecError, "of 'thief' for 'bank'"),
+        ({"receiver": "post"}, CodecError, "for 'post' came to 'bank'"),
+        ({"kind": "labels"}, CodecError, "no Kind declares"),
+        ({"sequence": 3}, CodecError, "came where 0 was due"),
+        ({"size": LARGEST + 1}, CodecError, "at most"),
+        ({"sha256": b"short"}, CodecError, "without a proper beginning"),
+        ({"sha256": b"x" * 32}, Untrusted, "not what its digest says"),
+        ({"phase": "party"}, CodecError, "without a proper beginning"),
+        ({"offset": 9}, CodecError, "without a proper beginning"),
+        ({"kind": "weights"}, None, ""),  # a tree may be a single tensor
+    ],
+)
+def test_a_message_that_does_not_fit(fields: dict[str, Any], error: Any, why: str) -> None:
+    bank = post("bank")
+    if error is None:
+        bank.accept(*changed(**fields))
+        return
+    with pytest.raises(error, match=why):
+        bank.accept(*changed(**fields))
+    assert bank.take("shop", EMBEDDING) is None
+    bank.accept(*changed())  # the right one still comes in
+    assert bank.take("shop", EMBEDDING) is not None
+
+
+@pytest.mark.parametrize("fields", [{"run": 8}, {"attempt": 0}])
+def test_another_run_or_an_older_attempt_is_counted(fields: dict[str, Any]) -> None:
+    bank = post("bank")
+    bank.accept(*changed(**fields))
+    assert bank.refused == {"another run or an older attempt": 1}
+    assert bank.take("shop", EMBEDDING) is None
+
+
+def test_a_later_attempt_waits_until_it_begins() -> None:
+    bank = post("bank")
+    bank.accept(*changed(attempt=2))
+    assert bank.take("shop", EMBEDDING) is None
+    bank.begin(7, 2)
+    assert bank.take("shop", EMBEDDING) is not None
+
+
+def memory() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3  # MB, the most so far
+
+
+def test_ten_thousand_bad_frames_are_refused_before_memory_is_taken() -> None:
+    """Random bytes, and real frames with bytes changed, cut off, added, or absurd numbers."""
+    draw = random.Random(5)
+    real = [
+        pack(Frame(number=n + 1, part=part), bytes(data))
+        for n, (part, data) in enumerate(parts(torch.randn(20, 30), torch.randn(3, 4)))
+    ]
+    link = Link("bank", "shop", b"b" * 16, _Inbox())  # type: ignore[arg-type]
+    wire = Connection(lambda: None)
+    link.attach(wire, Hello(incarnation=b"s" * 16))
+    bank = post("bank")
+    before, refused, calm = memory(), 0, 0
+    for _ in range(10_000):
+        data = _spoilt(draw, real)
+        try:
+            frame, tail = parse(data)
+            link.incoming(wire, data)
+            if frame.WhichOneof("body") == "part":
+                bank.accept(frame.part, tail)
+            calm += 1
+        except ColonnadeError:
+            refused += 1
+    assert refused > 5000 and refused + calm == 10_000
+    assert memory() - before < 64
+    fresh = post("bank")
+    for part, data in parts(torch.ones(2, 2)):
+        fresh.accept(part, data)
+    assert fresh.take("shop", EMBEDDING) is not None
+
+
+class _Inbox:
+    def put(self, event: Any) -> None: ...
+
+
+def _spoilt(draw: random.Random, real: list[bytes]) -> bytes:
+    data = bytearray(draw.choice(real))
+    kind = draw.randrange(5)
+    if kind == 0:
+        return draw.randbytes(draw.randrange(200))
+    if kind == 1:
+        return bytes(data[: draw.randrange(len(data))])
+    if kind == 2:
+        return bytes(data) + draw.randbytes(draw.randrange(1, 50))
+    if kind == 3:
+        for _ in range(draw.randrange(1, 6)):
+            data[draw.randrange(len(data))] = draw.randrange(256)
+        return bytes(data)
+    huge = Part(
+        run=7,
+        attempt=1,
+        sender="shop",
+        receiver="bank",
+        kind="embedding",
+        phase="train",
+        size=draw.choice([LARGEST, LARGEST + 1, 1 << 62, 1 << 20]),
+        sha256=b"0" * 32,
+        offset=draw.choice([0, 5, 1 << 40]),
+    )
+    return pack(Frame(number=draw.randrange(1 << 40), part=huge), b"\x02\x02\x02" + bytes(20))
+
+
+def test_a_frame_that_is_too_long() -> None:
+    with pytest.raises(CodecError, match="at most"):
+        parse(bytes(FRAME_BYTES + 1))
+    with pytest.raises(CodecError, match="whose head has"):
+        parse(b"\xff\xff\xff\x7f" + bytes(PART_BYTES))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=300))
+def test_files_that_are_anything_at_all(tmp_path_factory: Any, data: bytes) -> None:
+    """Configurations, federation files, policies and checkpoints: typed errors only."""
+    folder = tmp_path_factory.mktemp("files")
+    for name in ("run.toml", "policy.toml", "federation.toml", "x.json", "x.safetensors"):
+        (folder / name).write_bytes(data)
+    for load, path in (
+        (config.load, "run.toml"),
+        (Policy.load, "policy.toml"),
+        (federation.load, "federation.toml"),
+        (state.load, "x"),
+    ):
+        try:
+            load(folder / path)
+        except ColonnadeError:
+            continue
+        except Exception as error:
+            raise AssertionError(f"{load.__module__}: {type(error).__name__}") from error
