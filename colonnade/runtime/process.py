@@ -61,6 +61,7 @@ GOODBYE_SECONDS = 10.0
 BACKLOG_BYTES = 256 << 20  # messages that came and were not asked for: then receiving pauses
 WAIT_NOTE_SECONDS = 30.0
 STUCK_SECONDS = 10.0  # everybody waits for another, and nothing moves
+NONSENSE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 GONE = "the federation has gone on without it"
 MORE = "more of "  # a word that does not fit one frame
 WORD_BYTES, WORDS_BYTES = HEAD_BYTES // 2, 256 << 20
@@ -472,7 +473,7 @@ class Session:
             if from_hub != (sender == self.hub) and control.word not in ("trouble", "stopped"):
                 raise CodecError(f"'{sender}' said '{control.word}', which is not its to say")
             words(sender, content)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except NONSENSE as error:
             raise CodecError(
                 f"'{sender}' said something unknown: {control.word!r} ({error})"
             ) from None
@@ -483,9 +484,15 @@ class Session:
             self._tell(sender, "start", asdict(start))
             self._tell(sender, "end", {})
             return
-        fresh = content.pop("fresh")
-        held = tuple(str(label) for label in content.pop("held"))
-        join = Join(held=held, fresh=None if fresh is None else _place(fresh), **content)
+        fresh = content["fresh"]
+        join = Join(
+            str(content["life"]),
+            str(content["run"]),
+            int(content["attempt"]),
+            tuple(str(label) for label in content["held"]),
+            bool(content["finished"]),
+            None if fresh is None else _place(fresh),
+        )
         if not join.run and self._checkpoints.committed:
             text = (
                 f"'{sender}' brings no folder of this run, which has come to attempt "
@@ -499,8 +506,17 @@ class Session:
             self._halt(f"'{sender}' joined anew")
 
     def _hear_start(self, sender: str, content: dict[str, Any]) -> None:
-        skip, absent = content.pop("skip"), tuple(content.pop("absent"))
-        start = Start(skip=None if skip is None else _place(skip), absent=absent, **content)
+        label, skip = content["label"], content["skip"]
+        start = Start(
+            f"{int(content['run'], 16):016x}",
+            int(content["attempt"]),
+            None if label is None else str(label),
+            tuple(str(name) for name in content["absent"]),
+            None if skip is None else _place(skip),
+            {str(name): str(life) for name, life in content["lives"].items()},
+            dict(content["told"]),
+            bool(content["ended"]),
+        )
         if start.run != self._run and self._run:
             raise FederationError([f"'{sender}' starts run {start.run}; here it is {self._run}"])
         self._start = start

@@ -28,7 +28,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Callable[[dict[str,
 
     @functools.cache
     def weights(text: str) -> dict[str, str]:
-        out = folder / str(len(os.listdir(folder)))
+        out = folder / str(len(list(folder.iterdir())))
         return colonnade.run(json.loads(text), out=out).weights_sha256
 
     return lambda tree: weights(json.dumps(tree, sort_keys=True))
@@ -49,7 +49,7 @@ def processes_of(folder: Path) -> list[int]:
             continue
         try:
             said = (process / "cmdline").read_bytes().decode(errors="replace")
-            files = [os.readlink(file) for file in (process / "fd").iterdir()]
+            files = [str(file.readlink()) for file in (process / "fd").iterdir()]
         except OSError:
             continue  # it has ended meanwhile, or is somebody else's
         if any(str(folder) in text for text in [said, *files]):

@@ -10,6 +10,7 @@ tested elsewhere (the start of Python itself) is all that is left out.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -107,7 +108,7 @@ def _born(stub: socket.socket, events: Any, alive: set[int], play: Any) -> None:
             os.dup2(file, number)
         os.closerange(3, 4096)
         os.chdir(wish["folder"])
-        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: PTH123, SIM115
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
         code = 1
         try:
             code = play(wish["arguments"])
@@ -144,10 +145,8 @@ def _died(watch: Any, stub: socket.socket, pid: int, events: Any, alive: set[int
     events.unregister(stub)
     os.close(watch)
     alive.remove(pid)
-    try:
+    with contextlib.suppress(OSError):
         stub.send(str(status).encode())
-    except OSError:
-        pass
     stub.close()
 
 

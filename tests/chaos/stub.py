@@ -18,7 +18,7 @@ def main() -> None:
     place, *arguments = sys.argv[1:]
     with socket.socket(socket.AF_UNIX) as nursery:
         nursery.connect(place)
-        wish = {"arguments": arguments, "folder": os.getcwd()}
+        wish = {"arguments": arguments, "folder": os.getcwd()}  # noqa: PTH109 - pathlib takes time
         socket.send_fds(nursery, [json.dumps(wish).encode()], [0, 1, 2])
         for number in PASSED_ON:
             signal.signal(number, lambda got, _: nursery.send(bytes([got])))

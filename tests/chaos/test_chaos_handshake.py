@@ -132,9 +132,7 @@ def test_a_key_that_is_not_the_pinned_one_is_refused_at_home(
     assert "party2.sign is not the key that" in " ".join(hub.shown("party2").split())
 
 
-def test_afterwards_the_right_ones_are_let_in(
-    hub: Field, nursery: Nursery, tmp_path: Path
-) -> None:
+def test_afterwards_the_right_ones_are_let_in(hub: Field, nursery: Nursery, tmp_path: Path) -> None:
     program = nursery.program(Plan().write(tmp_path / "plan"))
     for name in ("party2", "party3"):
         rows = write_rows(hub.folder / f"{name}.csv", False, list(range(ROWS)))

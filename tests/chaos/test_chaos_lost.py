@@ -61,7 +61,7 @@ def test_the_others_go_on_without_it(
 
 @pytest.mark.usefixtures("no_orphans")
 def test_who_was_left_behind_stays_so_whoever_dies_next(nursery: Nursery, tmp_path: Path) -> None:
-    """After the loss other parties die, the hub among them; the lost one returns, and is refused."""
+    """After the loss others die, the hub among them; the lost one returns, and is refused."""
     tree = toy("easter", 4, epochs=EPOCHS, checkpoint={"steps": 7})
     field = Field(tmp_path / "field", tree, on_lost="continue", deadline=3.0)
     kills = [
