@@ -195,6 +195,8 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigError([f"{path}: {error.strerror or error}"]) from None
     except UnicodeDecodeError:
         raise ConfigError([f"{path}: not a text file"]) from None
+    except RecursionError:
+        raise ConfigError([f"{path} is nested too deeply"]) from None
     except tomllib.TOMLDecodeError as error:
         twice = re.search(r"Cannot declare \('parties', '(.+)'\) twice", str(error))
         if twice:

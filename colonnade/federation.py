@@ -233,6 +233,8 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise FederationError([f"{path}: {error.strerror or error}"]) from None
     except UnicodeDecodeError:
         raise FederationError([f"{path}: not a text file"]) from None
+    except RecursionError:
+        raise FederationError([f"{path} is nested too deeply"]) from None
     except tomllib.TOMLDecodeError as error:
         twice = re.search(r"Cannot declare \('parties', '(.+)'\) twice", str(error))
         why = f"two parties are called '{twice[1]}'" if twice else f"not valid TOML: {error}"

@@ -34,7 +34,7 @@ def load(path: Path) -> Any:
     tensors = read_tensors(path.with_suffix(".safetensors"))
     try:
         return _unflatten(json.loads(text.read_text()), tensors)
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise RunError(f"{text}: not a state that Colonnade wrote ({error})") from error
 
 

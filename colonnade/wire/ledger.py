@@ -151,7 +151,9 @@ class Ledger:
             lines.append(line)
         if self._file is not None and lines:
             try:
-                self._file.write(b"".join(lines))
+                text = b"".join(lines)
+                while text:  # on a disk that fills up, the rest fails
+                    text = text[self._file.write(text) :]
             except OSError as error:
                 raise RunError(
                     f"{self._path} cannot be written: {error.strerror}. Without a ledger nothing "

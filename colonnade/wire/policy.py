@@ -75,6 +75,8 @@ class Policy:
             raise ConfigError([f"{path}: {error.strerror or error}"]) from None
         except UnicodeDecodeError:
             raise ConfigError([f"{path}: not a text file"]) from None
+        except RecursionError:
+            raise ConfigError([f"{path} is nested too deeply"]) from None
         except tomllib.TOMLDecodeError as error:
             raise ConfigError([f"{path} is not valid TOML: {error}"]) from None
         try:

@@ -30,7 +30,7 @@ class Chatter:
     rows: int = 4  # of a message between passive parties
     slow: float = 0.0  # seconds that the last party is busy before each step
     stuck: Literal["", "all", "passives"] = ""
-    diary: int = 0  # epochs of which nothing is kept but 20 numbers each
+    diary: int = 0  # epochs of which nothing is kept but numbers with long names
 
 
 async def passive(me: Party, active: Peer, passives: list[Peer], cfg: Chatter) -> None:
@@ -68,7 +68,7 @@ async def active(me: Party, passives: list[Peer], cfg: Chatter) -> None:
 
 def write_diary(me: Party, cfg: Chatter) -> None:
     for _ in me.epochs("diary", cfg.diary):
-        me.log(**{f"number{i}": 0.1 for i in range(20)})
+        me.log(**{f"{'number' * 20}{i}": 0.1 for i in range(20)})
 
 
 def weights_of(me: Party) -> Tensor:

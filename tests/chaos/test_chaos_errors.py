@@ -119,7 +119,6 @@ def test_a_disk_that_is_too_full_for_the_ledger(
     assert field.weights() == undisturbed(tree)
 
 
-@pytest.mark.xfail(strict=True, reason="Ledger._append takes a row that was half written for whole")
 def test_a_row_of_which_only_a_part_fits_is_not_taken_for_written(tmp_path: Path) -> None:
     """Else its message leaves, and nobody can tell afterwards that it did."""
     kind = Kind("note", (), reveals="nothing")
@@ -132,6 +131,8 @@ def test_a_row_of_which_only_a_part_fits_is_not_taken_for_written(tmp_path: Path
             book.write(message, describe(message), 9, None)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        book.close()
+        book.close()
 
 
 def test_a_disk_that_is_too_full_for_a_checkpoint(
@@ -147,7 +148,7 @@ def test_a_disk_that_is_too_full_for_a_checkpoint(
 
 def test_a_long_history_comes_through(nursery: Nursery, tmp_path: Path) -> None:
     """An account that does not fit one frame."""
-    tree = toy(CHATTER, epochs=1, evaluate_every=0, chatter={"diary": 3000})
+    tree = toy(CHATTER, epochs=1, evaluate_every=0, chatter={"diary": 500})
     tree["checkpoint"] = {"epochs": 0}
     plan = Plan().write(tmp_path / "plan")
     result = colonnade.run(
@@ -158,4 +159,4 @@ def test_a_long_history_comes_through(nursery: Nursery, tmp_path: Path) -> None:
     )
     account = tmp_path / "run" / "parties" / "party2" / "account.json"
     assert account.stat().st_size > 1 << 20
-    assert len(result.history) == 3001
+    assert len(result.history) == 501

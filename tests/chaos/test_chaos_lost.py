@@ -14,7 +14,7 @@ from points import Kill
 from test_chaos_stop import steps_of
 
 Weights = Callable[[dict[str, Any]], dict[str, str]]
-EPOCHS = 8
+EPOCHS = 5
 
 
 def members_by_step(field: Field) -> dict[tuple[int, int], set[frozenset[str]]]:
@@ -45,8 +45,8 @@ def test_the_others_go_on_without_it(
 ) -> None:
     lost = f"party{parties}"
     tree = toy(method, parties, epochs=EPOCHS)
-    field = Field(tmp_path / "field", tree, on_lost="continue", deadline=2.0)
-    kill = Plan([Kill("ledger: after", lost, 45)]).write(tmp_path / "plan")
+    field = Field(tmp_path / "field", tree, on_lost="continue", deadline=1.5)
+    kill = Plan([Kill("ledger: after", lost, 25)]).write(tmp_path / "plan")
     field.start_all(nursery.program(kill))
     codes = field.wait()
     assert codes.pop(lost) == -9 and set(codes.values()) == {0}
@@ -63,7 +63,7 @@ def test_the_others_go_on_without_it(
 def test_who_was_left_behind_stays_so_whoever_dies_next(nursery: Nursery, tmp_path: Path) -> None:
     """After the loss others die, the hub among them; the lost one returns, and is refused."""
     tree = toy("easter", 4, epochs=EPOCHS, checkpoint={"steps": 7})
-    field = Field(tmp_path / "field", tree, on_lost="continue", deadline=3.0)
+    field = Field(tmp_path / "field", tree, on_lost="continue", deadline=2.0)
     kills = [
         Kill("ledger: after", "party3", 40),  # all go back once before anybody is lost
         Kill("received", "party4", 20),
@@ -87,10 +87,10 @@ def test_who_was_left_behind_stays_so_whoever_dies_next(nursery: Nursery, tmp_pa
 def test_a_loss_while_everybody_was_stopped(nursery: Nursery, tmp_path: Path) -> None:
     """Stopped together and started again without one: what the ledgers know is not repeated."""
     tree = toy("easter", 4, epochs=EPOCHS, checkpoint={"steps": 7})
-    field = Field(tmp_path / "field", tree, on_lost="continue", deadline=3.0)
+    field = Field(tmp_path / "field", tree, on_lost="continue", deadline=2.0)
     program = nursery.program(Plan().write(tmp_path / "plan"))
     field.start_all(program)
-    wait_for(lambda: steps_of(field.out("party1")) > 400)
+    wait_for(lambda: steps_of(field.out("party1")) > 250)
     for process in field.processes.values():
         process.kill()
     field.wait()
@@ -104,7 +104,7 @@ def test_a_loss_while_everybody_was_stopped(nursery: Nursery, tmp_path: Path) ->
 def test_where_no_mask_could_hide_the_last_one_the_run_stops(
     nursery: Nursery, tmp_path: Path
 ) -> None:
-    field = Field(tmp_path / "field", toy("easter"), on_lost="continue", deadline=2.0)
+    field = Field(tmp_path / "field", toy("easter"), on_lost="continue", deadline=1.5)
     kill = Plan([Kill("ledger: after", "party3", 20)]).write(tmp_path / "plan")
     field.start_all(nursery.program(kill))
     assert field.wait() == {"party1": 1, "party2": 1, "party3": -9}
@@ -113,7 +113,7 @@ def test_where_no_mask_could_hide_the_last_one_the_run_stops(
 
 
 def test_stop_says_who_was_lost(nursery: Nursery, tmp_path: Path) -> None:
-    field = Field(tmp_path / "field", toy("splitnn"), on_lost="stop", deadline=2.0)
+    field = Field(tmp_path / "field", toy("splitnn"), on_lost="stop", deadline=1.5)
     kill = Plan([Kill("ledger: after", "party3", 8)]).write(tmp_path / "plan")
     field.start_all(nursery.program(kill))
     assert field.wait(20) == {"party1": 1, "party2": 1, "party3": -9}

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tomli_w
 from child import Plan, events
 from conftest import processes_of
 from federations import Field, Options, toy, wait_for
@@ -64,50 +63,54 @@ def test_sigterm_to_one_party_stops_all_at_the_same_place(
     assert field.weights() == undisturbed(tree)
 
 
-@pytest.mark.usefixtures("no_orphans")
-def test_ctrl_c_at_the_supervisor(nursery: Nursery, undisturbed: Weights, tmp_path: Path) -> None:
-    """The real command, in real processes; then the run goes on where it was stopped."""
-    tree = toy("splitnn", epochs=LONG, checkpoint={"epochs": 0}, evaluate_every=100)
-    (tmp_path / "toy.toml").write_text(tomli_w.dumps(tree))
-    command = [sys.executable, "-m", "colonnade", "run", "toy.toml", "--runtime", "process"]
-    parties = tmp_path / "run" / "parties"
-    with subprocess.Popen(
-        [*command, "--out", "run", "--quiet"], cwd=tmp_path, stderr=subprocess.PIPE, text=True
-    ) as supervisor:
-        wait_for(lambda: steps_of(parties / "party1") > 40, 60)
-        began = time.monotonic()
-        supervisor.send_signal(signal.SIGINT)
-        _, errors = supervisor.communicate(timeout=2 * SOON)
-        assert supervisor.returncode == 130, errors
-        assert time.monotonic() - began < SOON
-    assert "go on with: colonnade run --resume run" in errors
-    places = {place_of(parties / name) for name in NAMES}
-    assert len(places) == 1 and places != {""}
-    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "stopped"
-    options = Options(program=nursery.program(Plan().write(tmp_path / "plan")))
-    result = colonnade.run(tree, resume=tmp_path / "run", processes=options)
-    assert result.weights_sha256 == undisturbed(tree)
-
-
 SUPERVISOR = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
 from federations import Options
 import colonnade
 tree, program = json.loads(sys.argv[2])
-colonnade.run(tree, out="run", runtime="process", processes=Options(program=tuple(program)))
+try:
+    colonnade.run(tree, out="run", runtime="process", processes=Options(program=tuple(program)))
+except KeyboardInterrupt as stop:
+    sys.exit("\\n".join(stop.__notes__))
 """
+
+
+def supervised(tree: dict[str, Any], program: tuple[str, ...], folder: Path) -> Any:
+    """A run of many processes in a process of its own, under way."""
+    given = json.dumps([tree, program])
+    supervisor = subprocess.Popen(
+        [sys.executable, "-c", SUPERVISOR, str(Path(__file__).parent), given],
+        cwd=folder,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    wait_for(lambda: steps_of(folder / "run" / "parties" / "party1") > 40, 60)
+    return supervisor
+
+
+@pytest.mark.usefixtures("no_orphans")
+def test_ctrl_c_at_the_supervisor(nursery: Nursery, undisturbed: Weights, tmp_path: Path) -> None:
+    """All save the same place; then the run goes on from there."""
+    tree = toy("splitnn", epochs=LONG, checkpoint={"epochs": 0}, evaluate_every=100)
+    program = nursery.program(Plan().write(tmp_path / "plan"))
+    with supervised(tree, program, tmp_path) as supervisor:
+        began = time.monotonic()
+        supervisor.send_signal(signal.SIGINT)
+        _, errors = supervisor.communicate(timeout=2 * SOON)
+        assert time.monotonic() - began < SOON
+    assert "go on with: colonnade run --resume run" in errors
+    places = {place_of(tmp_path / "run" / "parties" / name) for name in NAMES}
+    assert len(places) == 1 and places != {""}
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "stopped"
+    result = colonnade.run(tree, resume=tmp_path / "run", processes=Options(program=program))
+    assert result.weights_sha256 == undisturbed(tree)
 
 
 def test_kill_9_of_the_supervisor_leaves_nobody(nursery: Nursery, tmp_path: Path) -> None:
     tree = toy("splitnn", epochs=LONG, checkpoint={"epochs": 0}, evaluate_every=100)
     plan = Plan().write(tmp_path / "plan")
-    given = json.dumps([tree, nursery.program(plan)])
-    here = str(Path(__file__).parent)
-    with subprocess.Popen(
-        [sys.executable, "-c", SUPERVISOR, here, given], cwd=tmp_path
-    ) as supervisor:
-        wait_for(lambda: steps_of(tmp_path / "run" / "parties" / "party1") > 40, 60)
+    with supervised(tree, nursery.program(plan), tmp_path) as supervisor:
         supervisor.kill()
     pids = [event["pid"] for event in events(plan.parent) if event["what"] == "born"]
     assert len(pids) == 3
