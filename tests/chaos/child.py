@@ -53,6 +53,8 @@ def read(path: Path) -> Plan:
 
 
 def main(arguments: Sequence[str]) -> int:
+    if arguments[0] == "supervise":
+        return _supervise(*json.loads(arguments[1]))
     path = Path(arguments[0])
     plan, folder = read(path), path.parent
     me = arguments[arguments.index("--name") + 1]
@@ -75,6 +77,18 @@ def main(arguments: Sequence[str]) -> int:
     code = colonnade(["party", *arguments[1:]])
     note(folder, me, "end", code=code, noise=dict(done) if plan.noise is not None else {})
     return code
+
+
+def _supervise(tree: Mapping[str, Any], program: Sequence[str]) -> int:
+    """All parties of a run, in a process that can be interrupted and killed itself."""
+    from federations import Options, run
+
+    try:
+        run(tree, out="run", runtime="process", processes=Options(program=tuple(program)))
+    except KeyboardInterrupt as stop:
+        sys.stderr.write("\n".join(stop.__notes__))
+        return 130
+    return 0
 
 
 def note(folder: Path, party: str, what: str, **more: Any) -> None:

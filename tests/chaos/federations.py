@@ -23,9 +23,10 @@ from colonnade import assemble, config
 from colonnade.federation import load as load_federation
 from colonnade.launch import Options, _hand_out
 from colonnade.launch import _addresses as free_addresses
+from colonnade.run import run
 from colonnade.wire import ledger
 
-__all__ = ["Field", "Options", "free_addresses", "load_federation", "toy", "wait_for"]
+__all__ = ["Field", "Options", "free_addresses", "load_federation", "run", "toy", "wait_for"]
 
 COMMAND = (sys.executable, "-m", "colonnade", "party")
 

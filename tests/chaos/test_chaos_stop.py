@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -63,28 +62,10 @@ def test_sigterm_to_one_party_stops_all_at_the_same_place(
     assert field.weights() == undisturbed(tree)
 
 
-SUPERVISOR = """
-import json, sys
-sys.path.insert(0, sys.argv[1])
-from federations import Options
-import colonnade
-tree, program = json.loads(sys.argv[2])
-try:
-    colonnade.run(tree, out="run", runtime="process", processes=Options(program=tuple(program)))
-except KeyboardInterrupt as stop:
-    sys.exit("\\n".join(stop.__notes__))
-"""
-
-
 def supervised(tree: dict[str, Any], program: tuple[str, ...], folder: Path) -> Any:
     """A run of many processes in a process of its own, under way."""
-    given = json.dumps([tree, program])
-    supervisor = subprocess.Popen(
-        [sys.executable, "-c", SUPERVISOR, str(Path(__file__).parent), given],
-        cwd=folder,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    command = [*program[:-1], "supervise", json.dumps([tree, program])]
+    supervisor = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True)
     wait_for(lambda: steps_of(folder / "run" / "parties" / "party1") > 40, 60)
     return supervisor
 
