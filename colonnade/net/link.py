@@ -93,7 +93,7 @@ class Link:
         self._incarnation, self._inbox, self._route = incarnation, inbox, route
         self._lock = threading.Lock()
         self._peer_incarnation = b""
-        self._pair = 0
+        self._pair = self._stamp = 0  # of what comes, of what goes: no frame can be sent back
         self._connection: Connection | None = None
         self._spoke = self._heard = 0.0  # when something last left, and came
         self._reset()
@@ -143,7 +143,8 @@ class Link:
                 self._peer_incarnation = hello.incarnation
                 self.life += 1
                 self._reset()
-                self._pair = _pair(self._incarnation, hello.incarnation)
+                self._pair = _pair(hello.incarnation, self._incarnation)
+                self._stamp = _pair(self._incarnation, hello.incarnation)
             elif hello.expects == self._incarnation:
                 self._drop_until(hello.received)  # raises before anything has changed
             before, self._connection = self._connection, connection
@@ -197,7 +198,7 @@ class Link:
                 self._full_since = self._full_since or time.monotonic()
                 return False
             self._sent += 1
-            frame = Frame(number=self._sent, ack=self._taken, pair=self._pair, **body)
+            frame = Frame(number=self._sent, ack=self._taken, pair=self._stamp, **body)
             data = pack(frame, *tail)
             self._told = self._taken
             self._taken_bytes = 0
@@ -235,7 +236,7 @@ class Link:
     def _say_ack(self) -> None:
         self._told, self._taken_bytes = self._taken, 0
         if self._connection is not None:
-            self._connection.queue.put(pack(Frame(ack=self._taken, pair=self._pair)))
+            self._connection.queue.put(pack(Frame(ack=self._taken, pair=self._stamp)))
             self._spoke = time.monotonic()
 
     def stuck(self, now: float) -> float:
@@ -312,6 +313,6 @@ class Link:
             self._inbox.put(Room())
 
 
-def _pair(one: bytes, other: bytes) -> int:
-    digest = hashlib.sha256(b"".join(sorted((one, other)))).digest()
+def _pair(sender: bytes, receiver: bytes) -> int:
+    digest = hashlib.sha256(sender + receiver).digest()
     return int.from_bytes(digest[:8], "little")
