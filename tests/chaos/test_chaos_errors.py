@@ -33,15 +33,18 @@ def plain(nursery: Nursery, tmp_path: Path) -> tuple[str, ...]:
     return nursery.program(Plan().write(tmp_path / "plain"))
 
 
-@pytest.mark.parametrize("name", ["party1", "party3"])
-def test_nobody_else_starts(name: str, plain: tuple[str, ...], tmp_path: Path) -> None:
-    field = Field(tmp_path / "field", toy("splitnn"), deadline=2.0)
+def test_nobody_else_starts(plain: tuple[str, ...], tmp_path: Path) -> None:
+    """The label holder misses the first of the others; the others miss the label holder."""
+    missed = {"party1": "party2", "party3": "party1"}
+    fields = {name: Field(tmp_path / name, toy("splitnn"), deadline=2.0) for name in missed}
     began = time.monotonic()
-    field.start(name, plain, "--events")
-    assert field.wait(21) == {name: 1}
+    for name, field in fields.items():
+        field.start(name, plain, "--events")
+    for name, field in fields.items():
+        assert field.wait(21) == {name: 1}
+        said = f"PeerLost: '{name}' waited for 'a connection' from '{missed[name]}'"
+        assert said in field.shown(name)
     assert time.monotonic() - began < 21  # seven seconds, and slow machines
-    peer = "party2" if name == "party1" else "party1"  # the first that is missed
-    assert f"PeerLost: '{name}' waited for 'a connection' from '{peer}'" in field.shown(name)
 
 
 def test_a_port_that_is_taken(plain: tuple[str, ...], tmp_path: Path) -> None:
@@ -54,21 +57,23 @@ def test_a_port_that_is_taken(plain: tuple[str, ...], tmp_path: Path) -> None:
     assert f"cannot listen at {host}:{port}" in field.shown("party1")
 
 
-@pytest.mark.parametrize("stuck", ["all", "passives"])
-def test_a_method_that_locks_up_is_named_at_all_parties(
-    stuck: str, nursery: Nursery, tmp_path: Path
-) -> None:
+def test_a_method_that_locks_up_is_named_at_all_parties(nursery: Nursery, tmp_path: Path) -> None:
     """Also where the label holder's own role has ended, and only the others wait."""
-    tree = toy(CHATTER, evaluate_every=0, chatter={"stuck": stuck})
-    field = Field(tmp_path / "field", tree)
+    waits = {
+        "all": ["party1 waits for 'answer' from party2", "party3 waits for 'answer' from party1"],
+        "passives": ["party3 waits for 'answer' from party2"],
+    }
     plan = Plan(patched={"runtime.process.STUCK_SECONDS": 1.0}).write(tmp_path / "plan")
-    field.start_all(nursery.program(plan))
-    assert field.wait(30) == {"party1": 1, "party2": 1, "party3": 1}
-    waits = "party3 waits for 'answer' from " + ("party1" if stuck == "all" else "party2")
-    for name in field.names:
-        assert "Deadlock" in field.log(name) and waits in field.result(name)["error"]
-    if stuck == "all":
-        assert "party1 waits for 'answer' from party2" in field.result("party2")["error"]
+    fields = {}
+    for stuck in waits:
+        tree = toy(CHATTER, evaluate_every=0, chatter={"stuck": stuck})
+        fields[stuck] = Field(tmp_path / stuck, tree)
+        fields[stuck].start_all(nursery.program(plan))
+    for stuck, field in fields.items():
+        assert field.wait(30) == {"party1": 1, "party2": 1, "party3": 1}
+        for name in field.names:
+            assert "Deadlock" in field.log(name)
+            assert all(wait in field.result(name)["error"] for wait in waits[stuck])
 
 
 def test_a_policy_stops_its_party_before_anything_leaves(
