@@ -99,6 +99,8 @@ def _copy(party: Party, weights: Weights) -> Party:
         party.preparation,
         party.classes,
         party.device,
+        party.view,
     )
+    copy.window = party.window
     copy.load_weights(weights)
     return copy

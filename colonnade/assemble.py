@@ -17,7 +17,8 @@ from colonnade import data, models
 from colonnade.config import Config, Data, check_name, same_but_for_case
 from colonnade.data import IN_MEMORY, Column, Dataset, Preparation, Split
 from colonnade.errors import ConfigError, DataError
-from colonnade.partition import Partition
+from colonnade.method import Method
+from colonnade.partition import Partition, Rectangle, View
 from colonnade.party import Party, Schedule, derive
 
 POOLED = "all"  # the one party of a method that sees everything
@@ -29,6 +30,7 @@ class Holding:
 
     splits: Mapping[str, Split]
     columns: tuple[Column, ...]
+    view: View | None = None  # what it sees of every image
 
     def without_labels(self) -> Holding:
         return replace(self, splits={k: s.without_labels() for k, s in self.splits.items()})
@@ -71,8 +73,12 @@ def from_catalogue(config: Config) -> Federation:
     else:
         names = _names(config, len(parts), list(partition.groups))
         features = names[1:] if run.label_only else names
+        height, width = dataset.train.x.shape[-2:] if dataset.is_image else (0, 0)
         holdings = {
-            name: _holding(part.train, part.test, part.columns, held_out)
+            name: replace(
+                _holding(part.train, part.test, part.columns, held_out),
+                view=None if part.view is None else View(part.view, height, width),
+            )
             for name, part in zip(features, parts, strict=True)
         }
         if run.label_only:
@@ -86,6 +92,8 @@ def from_catalogue(config: Config) -> Federation:
             for name, rows in holdings.items()
         }
     federation = _assemble(config, holdings, holder, dataset.classes, dataset.name)
+    if config.found.method.moved_whole(config.options):
+        _give_whole_images(federation, dataset)
     facts = federation.data | {
         "train_rows": len(dataset.train) - len(held_out),  # of all parties together
         "partition": describe(partition, len(parts)),
@@ -97,8 +105,9 @@ def from_memory(
     config: Config, parties: Mapping[str, Any], test: Mapping[str, Any] | None
 ) -> Federation:
     """The parties' own arrays: {"bank": (x, y), "shop": x}; `test` alike, or a seeded share."""
-    if config.partition is not None or config.run.label_only:
-        raise ConfigError(["with in-memory parties there is no [partition] and no label_only"])
+    views = _declared_views(config, parties)
+    if config.run.label_only:
+        raise ConfigError(["with in-memory parties there is no label_only"])
     if config.data.name not in (Data().name, IN_MEMORY):
         raise ConfigError([f"data.name = '{config.data.name}' has no meaning beside parties=…"])
     if config.data.train_rows or config.data.test_rows:
@@ -155,11 +164,17 @@ def from_memory(
             splits[name] = rows.split(name, classes), later[name].split(name, classes, len(y))
     held_out = _held_out(splits[holder][0], config.data.validation, seed)
     holdings = {
-        name: _holding(*both, given[name].columns, held_out) for name, both in splits.items()
+        name: replace(_holding(*both, given[name].columns, held_out), view=views.get(name))
+        for name, both in splits.items()
     }
     if config.found.method.pooled:
         holdings, holder = {POOLED: _pool(holdings, holder)}, POOLED
-    return _assemble(config, holdings, holder, classes, IN_MEMORY)
+    federation = _assemble(config, holdings, holder, classes, IN_MEMORY)
+    if config.found.method.moved_whole(config.options):
+        raise ConfigError(
+            [f"{config.found.method.simulated(config.options)}: in memory there is no whole image"]
+        )
+    return replace(federation, partition=config.partition)
 
 
 def default_partition(dataset: Dataset, parties: int) -> Partition:
@@ -223,7 +238,11 @@ def _assemble(
         for key, split in splits.items():
             if everyone and split.y is None:
                 splits[key] = replace(split, y=_copy(labels[key].y))
-        parties[name] = Party(name, role, recipe, schedule, splits, preparation, classes, device)
+        view = holdings[name].view
+        _check_view(name, splits["train"].x, view, method)
+        parties[name] = Party(
+            name, role, recipe, schedule, splits, preparation, classes, device, view
+        )
     _check_networks(parties, [n for n in holdings if method.roles[cast[n]].features])
     rows = holdings[holder].splits
     return Federation(
@@ -238,6 +257,55 @@ def _assemble(
             "partition": "the parties' own rows",
         },
     )
+
+
+def _declared_views(config: Config, parties: Mapping[str, Any]) -> dict[str, View]:
+    """Where the parties' own images lie: [partition] says it, and cuts nothing."""
+    partition = config.partition
+    if partition is None:
+        return {}
+    if partition.kind != "rectangles" or len(partition.rectangles) != len(parties):
+        raise ConfigError(
+            [
+                "with in-memory parties there is nothing to divide: [partition] may only say where "
+                f'their images lie, kind = "rectangles" with {len(parties)} rectangles, one (top, '
+                "left, height, width) for each party"
+            ]
+        )
+    parts = [Rectangle(*numbers) for numbers in partition.rectangles]
+    height, width = max(part.bottom for part in parts), max(part.right for part in parts)
+    views = [View.of([*numbers, height, width]) for numbers in partition.rectangles]
+    return dict(zip(parties, views, strict=True))
+
+
+def _check_view(name: str, x: Tensor, view: View | None, method: Method) -> None:
+    """Whether a party's images are what its view says."""
+    if method.images and (view is None or x.dim() != 4):
+        raise ConfigError(
+            [
+                f"party '{name}': {method.name} joins parts of images by their places, and these "
+                'rows have none. Divide images, [partition] kind = "tiles", "strips" or '
+                '"rectangles"; for rows in memory, name their rectangles there'
+            ]
+        )
+    if view is not None and tuple(x.shape[-2:]) != view.part.size:
+        raise ConfigError(
+            [
+                f"party '{name}' has images of {x.shape[-2]}×{x.shape[-1]} pixels, and [partition] "
+                f"gives it {view.part}"
+            ]
+        )
+
+
+def _give_whole_images(federation: Federation, dataset: Dataset) -> None:
+    """Simulation only: each party may move whole training images before it takes its own part."""
+    places = {int(i): n for n, i in enumerate(dataset.train.ids)}
+    for party in federation.parties.values():
+        train = party.splits["train"]
+        chosen = torch.tensor([places[int(i)] for i in train.ids])
+        assert party.view is not None
+        party.window = party.view.part
+        party.splits["train"] = replace(train, x=dataset.train.x[chosen].to(party.device))
 
 
 def schedule_of(config: Config) -> Schedule:

@@ -25,6 +25,7 @@ from typing import Any, Literal
 from colonnade import data as datasets
 from colonnade import methods, models
 from colonnade.errors import ConfigError, InputError
+from colonnade.method import Method
 from colonnade.partition import Partition
 from colonnade.recipe import Recipe
 
@@ -249,7 +250,9 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
             problems.append(unknown(key, run_keys | recipe_keys | tables, "at the top level"))
 
     run = read(Run, {k: v for k, v in tree.items() if k in run_keys}, "", problems)
-    recipe = read(Recipe, {k: v for k, v in tree.items() if k in recipe_keys}, "", problems)
+    usual = {"model": found.method.model} if found is not None and found.method.model else {}
+    given = {k: v for k, v in tree.items() if k in recipe_keys}
+    recipe = read(Recipe, usual | given, "", problems)
     data = read(Data, _table(tree, "data", problems), "data.", problems)
     checkpoint = read(Checkpoint, _table(tree, "checkpoint", problems), "checkpoint.", problems)
     partition = None
@@ -264,6 +267,8 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
         name = found.method.name
         options = read(found.method.options, _table(tree, name, problems), f"{name}.", problems)
     parties = _parties(tree, recipe or Recipe(), problems)
+    if found is not None and found.method.model:
+        _check_model(found.method, {"": recipe, **parties}, problems)
     if run is not None:
         _check_run(run, problems)
         if found is not None:
@@ -384,6 +389,16 @@ def _check_recipe(recipe: Recipe, where: str, problems: list[str]) -> None:
         problems.append(f"{where}warmup = {recipe.warmup}: at least 0 epochs")
     if recipe.nesterov and recipe.momentum == 0:
         problems.append(f"{where}nesterov = true needs a momentum above 0")
+
+
+def _check_model(method: Method, recipes: Mapping[str, Any], problems: list[str]) -> None:
+    for name, recipe in recipes.items():
+        if recipe is not None and recipe.model != method.model:
+            where = f"parties.{name}." if name else ""
+            problems.append(
+                f"{where}model = '{recipe.model}': {method.name} works with {method.model} alone, "
+                "which is its default; model_options change its size"
+            )
 
 
 def _least(values: Mapping[str, int], least: int, problems: list[str]) -> None:

@@ -351,6 +351,8 @@ def _check_run(
             f'on_lost = "continue": {method.name} cannot go on without a party; choose "wait" or '
             '"stop"'
         )
+    if why := method.simulated(run.options):
+        problems.append(f"[run] {why}: only a simulation may do that")
     if method.pooled:
         problems.append(f"[run] {method.name} needs all rows in one place: it has no parties")
     elif others:

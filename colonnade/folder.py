@@ -95,6 +95,7 @@ def save_weights(party: Party, folder: Path) -> None:
         {
             "weights": party.weights(),
             "shape": list(party.shape) if party.has_features else [],
+            "view": [] if party.view is None else party.view.numbers(),
             "preparation": None if preparation is None else preparation.tensors(),
             "columns": []
             if preparation is None

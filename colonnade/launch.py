@@ -149,6 +149,7 @@ def _hand_out(settings: Config, federation: Federation, folder: Path, options: O
             ids.hex().encode(),
             sum(len(split) for split in party.splits.values()),
             federation.data["name"],
+            party.view,
         )
         own_rows.save(mine, place)
 
@@ -316,7 +317,7 @@ class _Supervisor:
                 self.observer.epoch(child.name, event["epoch"])
             if "meter" in event:
                 meter = self.meters[child.name]
-                meter.phase, meter.share = event["meter"]
+                meter.phase, meter.share, meter.epochs = event["meter"]
 
     def _stop(self) -> None:
         """Let all save themselves; the label holder's process tells the others."""

@@ -132,6 +132,15 @@ def prepare(
         settings,
         lambda session: Identity(name, session, trusted, key),
     )
+    if why := method.simulated(settings.options):
+        raise ConfigError([f"{why}: only a simulation may do that"])
+    if method.images and rows.view is None:
+        raise ConfigError(
+            [
+                f"'{name}': {method.name} needs images whose place is known, and a CSV file holds "
+                "a table. Hand it images of the catalogue: colonnade run FILE --runtime process"
+            ]
+        )
     role = method.roles[setup.cast[name]]
     if role.features and not rows.width:
         raise MethodError(f"'{name}' brings no features, but its role in {method.name} needs some")
@@ -368,6 +377,7 @@ class _Member:
             setup.rows.preparation,
             classes,
             torch.device(settings.run.device),
+            setup.rows.view,
         )
         if settings.found.method.signs(settings.options):
             party.identity = setup.identity(f"run {start.run} attempt {start.attempt}")

@@ -22,6 +22,7 @@ from colonnade.data import Column, Preparation, Split
 from colonnade.errors import DataError, RunError
 from colonnade.member import Log, Say, Setup, connect, signals
 from colonnade.method import bind
+from colonnade.partition import View
 from colonnade.party import Party
 from colonnade.result import read_json
 from colonnade.rows import Rows, ids_of, read
@@ -80,6 +81,7 @@ def foretell(
             setup.rows.preparation,
             tuple(result["data"]["classes"]),
             torch.device(settings.run.device),
+            View.of(saved["view"]) if saved["view"] else None,
         )
         made.load_weights(saved["weights"])
         if method.signs(settings.options):

@@ -52,6 +52,12 @@ class Method:
     cast: Cast = active_and_passives  # (names, label holder, options) -> {party: role}
     aligned: bool = True  # all parties hold the same rows in the same order
     pooled: bool = False  # runs on the data before it was split, at one party
+    model: str = ""  # the one network it works with; empty: any
+    images: bool = False  # every party's rows are parts of images, whose places are known
+    # Why these options need all parties in one process; empty: they do not
+    simulated: Callable[[Any], str] = lambda options: ""
+    # Whether images are moved as a whole before they are cut: pixels then cross between parties
+    moved_whole: Callable[[Any], bool] = lambda options: False
     absent: bool = False  # may train on and predict without some of its passive parties
     everyone_labelled: Callable[[Any], bool] = lambda options: False
     signs: Callable[[Any], bool] = lambda options: False  # every party needs me.identity

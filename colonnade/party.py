@@ -17,11 +17,13 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from colonnade import state
 from colonnade.data import Moves, Preparation, Split
 from colonnade.errors import ColonnadeError
 from colonnade.identity import Identity
+from colonnade.partition import Rectangle, View, cut
 from colonnade.recipe import Recipe, compute_in_bfloat16, make_optimizer, rate_factor
 from colonnade.wire import codec
 
@@ -59,6 +61,8 @@ class Batch:
     y: Tensor | None  # int64 (batch,), only where the party holds labels
     ids: Tensor  # int64 (batch,)
     owner: str = "this party"
+    rows: Tensor | None = None  # int64 (batch,): their positions in the split; training only
+    flips: Tensor | None = None  # bool (batch,): which images are mirrored; None: none is
 
     @property
     def labels(self) -> Tensor:
@@ -82,6 +86,7 @@ class Meter:
     labelled: bool
     phase: str = ""
     share: float = 0.0  # of that phase
+    epochs: int = 1  # of that phase
 
 
 class Party:
@@ -97,7 +102,12 @@ class Party:
         preparation: Preparation | None,
         classes: tuple[str, ...],
         device: torch.device,
+        view: View | None = None,
     ) -> None:
+        self.view = view  # what it sees of every image, where its rows are parts of images
+        # Simulation only: training images are whole, and this is cut out after they are moved.
+        self.window: Rectangle | None = None
+        self.margin = (0, 0, 0, 0)  # pixels by which its images are enlarged, as for F.pad
         self.name, self.role, self.recipe, self.schedule = name, role, recipe, schedule
         self.classes, self.device, self.preparation = classes, device, preparation
         self.splits = {key: _to(split, device) for key, split in splits.items()}
@@ -105,6 +115,8 @@ class Party:
         self.identity: Identity | None = None  # its signing key, where the method needs one
         self.spent: dict[str, float] = defaultdict(float)  # seconds, by purpose; see `timing`
         self.state: dict[str, Any] = {}  # a method's own variables; kept in checkpoints
+        self.shelf: dict[str, Tensor] = {}  # large ones that never change: written only once
+        self.exhibits: dict[str, Tensor] = {}  # what an attack made, for a simulation to score
         self.phase = "setup"  # setup, train or eval: where the ledger books a message
         self.clock = 0.0  # virtual seconds, in one process
         self.hop = 0  # the longest chain of messages this party has waited for
@@ -133,7 +145,8 @@ class Party:
         split = next(iter(self.splits.values()), None)
         if split is None:
             raise ColonnadeError(f"'{self.name}' ({self.role}) holds no rows")
-        return tuple(split.x.shape[1:])
+        shape = tuple(split.x.shape[1:])
+        return shape if self.window is None else (*shape[:-2], *self.window.size)
 
     @property
     def has_features(self) -> bool:
@@ -150,6 +163,7 @@ class Party:
         The second call returns what the first one made, so training and prediction share it.
         """
         if name not in self._kept:
+            random = random_state(self.device)
             thing = make()
             if isinstance(thing, nn.Module):
                 # Convolutions are quicker with the channels last; other layers do not mind.
@@ -158,11 +172,20 @@ class Party:
                     compute_in_bfloat16(thing, self.device)
             if name in self._saved:
                 state.restore(thing, self._saved.pop(name))
+                # Drawn when it was made for the first time; that must not happen twice.
+                set_random_state(random, self.device)
             self._kept[name] = thing
             if isinstance(thing, torch.optim.Optimizer):
                 self._optimizers.append(thing)
         kept: Kept = self._kept[name]
         return kept
+
+    def drop(self, *names: str) -> None:
+        """Let go of modules and optimisers that have done their work."""
+        for name in names:
+            self._saved.pop(name, None)
+            gone = self._kept.pop(name, None)
+            self._optimizers = [o for o in self._optimizers if o is not gone]
 
     def holds(self, name: str) -> bool:
         """Whether something is kept under this name, or waits in a checkpoint to be."""
@@ -190,6 +213,7 @@ class Party:
             if position[1] == 0:
                 self._restore_random()
             self.meter.phase, self.meter.share = phase, position[0] / count
+            self.meter.epochs = count
             self._last_epoch = position[0] + 1 == count
             self._epochs = count
             yield position[0]
@@ -199,6 +223,15 @@ class Party:
             if every and (position[0] % every == 0 or position[0] == count):
                 self._checkpoint()
         self._at, self.phase = "", "setup"
+
+    def pass_by(self, phase: str, count: int) -> None:
+        """Let the epochs of a phase go by in which others work and this party has nothing to do.
+
+        It counts their steps and writes their checkpoints, so that all can go back to one place.
+        """
+        batches = -(-len(self.splits["train"]) // self.schedule.batch_size)
+        for _ in self.epochs(phase, count):
+            self.steps += batches
 
     def batches(self, *, shared: bool = True) -> Iterator[Batch]:
         """This epoch's training batches, in an order that all parties derive from one seed.
@@ -250,9 +283,11 @@ class Party:
             for module in training:
                 module.training = True
 
-    def rows(self, split: str = "test", size: int = EVALUATION_ROWS) -> Iterator[Batch]:
-        """All rows of a split, in their own order."""
-        yield from self._prepared(self.splits[split], None, size, 0)
+    def rows(
+        self, split: str = "test", size: int = EVALUATION_ROWS, moves: Moves | None = None
+    ) -> Iterator[Batch]:
+        """All rows of a split, in their own order; images moved by `moves`."""
+        yield from self._prepared(self.splits[split], None, size, 0, moves)
 
     @property
     def evaluations(self) -> list[str]:
@@ -334,7 +369,12 @@ class Party:
             "hop": self.hop,
             "clock": self.clock,
             "steps": self.steps,
+            "shelf": self.snapshot_of_shelf(),
         }
+
+    def snapshot_of_shelf(self) -> dict[str, str]:
+        """By name, where each tensor of the shelf lies beside the checkpoints."""
+        return {name: f"{self.name}.{name}" for name in self.shelf}
 
     def resume(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot: call before the role starts."""
@@ -352,6 +392,7 @@ class Party:
             for split, by_measure in snapshot["predictions"].items()
         }
         self.hop, self.clock, self.steps = (snapshot[k] for k in ("hop", "clock", "steps"))
+        self.shelf = {name: tensor.to(self.device) for name, tensor in snapshot["shelf"].items()}
 
     def skip_to(self, phase: str, epoch: int, step: int) -> None:
         """Leave out what lies between here and there: a step that others have already taken with
@@ -391,25 +432,45 @@ class Party:
             )
             x = some.x
             if x.dim() == 4 and self.preparation is not None:  # tables are prepared already
-                x = self.preparation.to_float(x)
-                x = x if moves is None else moves.part(span).apply(x)
-                x = x.contiguous(memory_format=torch.channels_last)
+                x = self._moved(self.preparation.to_float(x), moves and moves.part(span))
             xs, ids = x.split(size), some.ids.split(size)
-            ys = [None] * len(xs) if some.y is None else some.y.split(size)
-            for number, (x, y, i) in enumerate(zip(xs, ys, ids, strict=True)):
+            nothing: list[None] = [None] * len(xs)
+            ys = nothing if some.y is None else some.y.split(size)
+            rows = nothing if order is None else order[span].split(size)
+            flips = nothing if moves is None else self._flips(moves, span).split(size)
+            for number, parts in enumerate(zip(xs, ys, ids, rows, flips, strict=True)):
                 if low // size + number >= start:
-                    yield Batch(x, y, i, self.name)
+                    x, y, i, row, flipped = parts
+                    yield Batch(x, y, i, self.name, row, flipped)
+
+    def _moved(self, x: Tensor, moves: Moves | None) -> Tensor:
+        """Images as the models take them: enlarged, mirrored and shifted, channels last."""
+        if self.window is not None and x.shape[-2:] != self.window.size:
+            x = cut(x if moves is None else moves.apply(x), self.window)
+            moves = None
+        if any(self.margin):
+            x = F.pad(x, self.margin, mode="replicate")
+        if moves is not None:
+            x = moves.apply(x)
+        return x.contiguous(memory_format=torch.channels_last)
+
+    def _flips(self, moves: Moves, span: slice) -> Tensor:
+        """Which tiles are mirrored: none, where the whole image was before it was cut."""
+        flips = moves.flips[span].to(self.device)
+        return flips if self.window is None else torch.zeros_like(flips)
 
     def _set_rates(self, epochs_done: float) -> None:
         """The learning rate is a function of the position alone, so a resume needs no scheduler."""
         factor = rate_factor(self.recipe, epochs_done, self._epochs)
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = group["initial_lr"] * factor
+                if "initial_lr" in group:  # else its rate stays as it is
+                    group["lr"] = group["initial_lr"] * factor
 
     def _end_epoch(self, phase: str, epoch: int) -> None:
         seconds = time.perf_counter() - self._began
         row: dict[str, Any] = {"phase": phase, "epoch": epoch, "seconds": seconds}
+        row["of"] = self._epochs
         for key, values in self._log.items():
             name, _, other = key.partition("/")
             numbers = row.setdefault("others", {}).setdefault(other, {}) if other else row

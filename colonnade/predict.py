@@ -21,13 +21,14 @@ from colonnade.config import Config
 from colonnade.data import IN_MEMORY, Column, Preparation, Split
 from colonnade.errors import DataError, RunError
 from colonnade.method import bind
+from colonnade.partition import View
 from colonnade.party import Party, Schedule
 from colonnade.result import read_json
 from colonnade.runtime import local
 from colonnade.wire import Ledger, Wire
 
 SPLIT = "predict"
-SAVED = {"weights", "shape", "preparation", "columns"}
+SAVED = {"weights", "shape", "view", "preparation", "columns"}
 
 
 @dataclass(frozen=True)
@@ -222,6 +223,7 @@ class Trained:
             preparation,
             tuple(self.result["data"]["classes"]),
             torch.device(run.device if torch.cuda.is_available() else "cpu"),
+            View.of(saved["view"]) if saved["view"] else None,
         )
         party.load_weights(saved["weights"])
         return party

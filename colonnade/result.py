@@ -27,7 +27,7 @@ from colonnade.version import __version__
 
 SCHEMA = 1
 # Of a party's history: what is not a number that the method logged.
-NOT_LOGGED = ("phase", "epoch", "seconds", "others")
+NOT_LOGGED = ("phase", "epoch", "of", "seconds", "others")
 
 
 @dataclass(frozen=True)
@@ -103,6 +103,10 @@ def combine(
     """result.json of all parties whose accounts are there."""
     histories = {party: told["history"] for party, told in accounts.items()}
     rows = history(histories, list(cast))
+    by_phase: dict[str, float] = {}
+    for row in rows:
+        by_phase[row["phase"]] = by_phase.get(row["phase"], 0.0) + row["seconds"]
+    trained = [row for row in rows if row["phase"] == "train"] or rows
     return {
         "schema": SCHEMA,
         "name": name,
@@ -122,7 +126,8 @@ def combine(
         "wire": dict(wire),
         "timing": {
             "seconds_total": seconds,
-            "seconds_per_epoch": [row["seconds"] for row in rows],
+            "seconds_per_epoch": [row["seconds"] for row in trained],
+            "by_phase": by_phase,
             "setup": setup,
             "spent": {party: told["spent"] for party, told in accounts.items() if told["spent"]},
         },
@@ -176,17 +181,18 @@ def _metrics(scores: Mapping[str, Mapping[str, Any]], holder: str) -> dict[str, 
     metrics: dict[str, Any] = {}
     for own in scores.values():
         for split, measures in own.items():
-            entry = metrics.setdefault(split, {"accuracy": None, "per_party": {}})
+            nothing = dict.fromkeys(("accuracy", "confusion", "confusion_party"))
+            entry = metrics.setdefault(split, {**nothing, "per_party": {}})
             for measure, values in measures.items():
                 if measure == "confusion":
                     whose = measures["confusion_party"]
-                    if "confusion" not in entry or whose == holder:
+                    if entry["confusion"] is None or whose == holder:
                         entry |= {"confusion": values, "confusion_party": whose}
                 elif measure != "confusion_party":
                     entry.setdefault(measure, {}).update(values)
     for entry in metrics.values():
         shares = list(entry["per_party"].values())
-        entry["accuracy"] = sum(shares) / len(shares)
+        entry["accuracy"] = sum(shares) / len(shares) if shares else None
     return metrics
 
 

@@ -27,6 +27,7 @@ from colonnade.assemble import Holding, of, prepare
 from colonnade.config import Config
 from colonnade.data import Column, Preparation, Split
 from colonnade.errors import DataError, RunError
+from colonnade.partition import View
 from colonnade.party import derive
 
 ID, LABEL = "id", "label"
@@ -42,6 +43,7 @@ class Rows:
     ids: bytes  # of all rows, in their order
     count: int
     source: str
+    view: View | None = None  # of images that are parts of larger ones
 
     def digest(self, key: bytes) -> str:
         """What two parties compare; without the key it says nothing about the ids."""
@@ -114,6 +116,7 @@ def save(rows: Rows, path: Path) -> None:
             "ids": rows.ids.decode(),
             "count": rows.count,
             "source": rows.source,
+            "view": [] if rows.view is None else rows.view.numbers(),
         },
         path,
     )
@@ -138,6 +141,7 @@ def load(path: Path) -> Rows:
             saved["ids"].encode(),
             saved["count"],
             saved["source"],
+            View.of(saved["view"]) if saved["view"] else None,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise RunError(f"{path}: not rows that Colonnade wrote ({error})") from error

@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from colonnade import absence, assemble, identity, state
+from colonnade import absence, assemble, exhibits, identity, state
 from colonnade import config as configuration
 from colonnade import folder as folders
 from colonnade.assemble import Federation
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY
-from colonnade.errors import ColonnadeError, RunError
+from colonnade.errors import ColonnadeError, ConfigError, RunError
 from colonnade.launch import Options, launch
 from colonnade.method import bind
 from colonnade.observer import Observer
@@ -72,6 +72,9 @@ def run(
         if parties is not None:
             settings = replace(settings, data=replace(settings.data, name=IN_MEMORY))
         _check_loss(lose or {}, federation)
+        why = settings.found.method.simulated(settings.options)
+        if runtime == "process" and why:
+            raise ConfigError([f"{why}: only a simulation may do that, --runtime local"])
         # 2. The folder: new, or one to go on with.
         if resume is not None:
             if out is not None:
@@ -151,6 +154,9 @@ def run(
         checkpoints.clear()
         weights = {name: party.weights() for name, party in federation.parties.items()}
         _measure_absence(settings, federation, weights, content, folder)
+        if attacked := exhibits.measure(federation, folder):
+            content["metrics"]["test"] |= attacked
+            state.write_text(json.dumps(content, indent=1), folder / "result.json")
     return Result(content, folder)
 
 

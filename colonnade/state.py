@@ -12,6 +12,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -52,6 +53,21 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     except (OSError, SafetensorError, struct.error) as error:
         raise RunError(f"{path}: cannot be read as safetensors ({error})") from error
     return loaded
+
+
+def write_array(tensor: Tensor, path: Path) -> None:
+    """One large tensor, as NumPy's own format: from where it lies, without a copy of it."""
+    temporary = path.with_name(path.name + ".part")
+    with temporary.open("wb") as file:
+        np.save(file, tensor.detach().cpu().numpy(), allow_pickle=False)
+    _rename(temporary, path)
+
+
+def read_array(path: Path) -> Tensor:
+    try:
+        return torch.from_numpy(np.load(path, allow_pickle=False))
+    except (OSError, ValueError, EOFError, TypeError) as error:
+        raise RunError(f"{path}: cannot be read as an array ({error})") from error
 
 
 def write_text(text: str, path: Path) -> None:

@@ -246,7 +246,7 @@ def _finish(arguments: argparse.Namespace, console: Console, results: list[Resul
     """The table, the sentence, and where the report lies."""
     contents = [result.content for result in results]
     first = results[0]
-    page = report.write_report(contents, first.path / "report.html")
+    page = report.write_report(contents, first.path / "report.html", [r.path for r in results])
     if arguments.json:
         _say(json.dumps(first.content, indent=1))
     console.print()
@@ -408,7 +408,7 @@ def _report(arguments: argparse.Namespace) -> None:
     results = _results(arguments.runs)
     out = arguments.out or arguments.runs[0] / "report.html"
     try:
-        page = report.write_report(results, out)
+        page = report.write_report(results, out, arguments.runs)
     except OSError as error:
         raise RunError(f"{out} cannot be written: {error.strerror}") from None
     if arguments.json:

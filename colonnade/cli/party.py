@@ -144,7 +144,9 @@ class Events(Observer):
 
         def watch() -> None:
             while not self._ended.wait(METER_SECONDS):
-                self._write({"meter": [meter.phase, meter.share], "bytes": ledger.bytes})
+                self._write(
+                    {"meter": [meter.phase, meter.share, meter.epochs], "bytes": ledger.bytes}
+                )
 
         threading.Thread(target=watch, daemon=True).start()
 

@@ -29,7 +29,6 @@ class Progress(Observer):
         self._live: Live | None = None
 
     def began(self, config: Config, meters: Mapping[str, Meter], ledger: Ledger) -> None:
-        self._epochs = config.run.epochs
         self._meters, self._ledger = meters, ledger
         self._several = sum(meter.labelled for meter in meters.values()) > 1
         self._start = time.perf_counter()
@@ -53,7 +52,7 @@ class Progress(Observer):
             if others:  # one model per party: from the worst to the best
                 numbers[name] = (min([numbers[name], *others]), max([numbers[name], *others]))
         phase = "" if row["phase"] == "train" else f"{row['phase']} "
-        cells = [f"  {phase}epoch {row['epoch']}/{self._epochs}"]
+        cells = [f"  {phase}epoch {row['epoch']}/{row['of']}"]
         if self._several:
             cells.append(party)
         shown = {k: v for k, v in numbers.items() if k == "loss" or k.endswith("accuracy")}
@@ -70,15 +69,17 @@ class Progress(Observer):
             self._live = None
 
     def _bar(self) -> Text:
-        running = [(meter.share, meter.phase) for meter in self._meters.values() if meter.phase]
-        share, phase = min(running, default=(0.0, "preparing"))
+        running = [(m.share, m.phase, m.epochs) for m in self._meters.values() if m.phase]
+        # Those who wait for others stand at the beginning or the end of a phase.
+        inside = [one for one in running if 0 < one[0] < 1]
+        share, phase, epochs = min(inside or running, default=(0.0, "preparing", 1))
         elapsed = time.perf_counter() - self._start
         left = f"{units.duration(elapsed / share * (1 - share))} left" if share > 0.05 else ""
         full = round(share * BAR)
-        epoch = min(int(share * self._epochs) + 1, self._epochs)
+        epoch = min(int(share * epochs) + 1, epochs)
         return Text(
             f"  {'━' * full}{'╌' * (BAR - full)} {100 * share:3.0f} %  "
-            f"{phase} {epoch}/{self._epochs}  {units.size(self._ledger.bytes)}  {left}"
+            f"{phase} {epoch}/{epochs}  {units.size(self._ledger.bytes)}  {left}"
         )
 
 

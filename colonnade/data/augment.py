@@ -22,17 +22,23 @@ class Moves:
         down, right = torch.randint(-shift, shift + 1, (2, rows), generator=generator)
         return Moves(flips, down, right)
 
-    def part(self, span: slice) -> Moves:
-        return Moves(self.flips[span], self.down[span], self.right[span])
+    def part(self, which: slice | Tensor) -> Moves:
+        return Moves(self.flips[which], self.down[which], self.right[which])
+
+    def to(self, device: torch.device) -> Moves:
+        return Moves(*(t.to(device) for t in (self.flips, self.down, self.right)))
+
+    def places(self, height: int, width: int) -> tuple[Tensor, Tensor]:
+        """Where each row and column of a moved image comes from: (rows, height), (rows, width)."""
+        y = torch.arange(height, device=self.down.device) - self.down[:, None]
+        x = torch.arange(width, device=self.down.device) - self.right[:, None]
+        y, x = y.clamp(0, height - 1), x.clamp(0, width - 1)
+        return y, torch.where(self.flips[:, None], width - 1 - x, x)
 
     def apply(self, images: Tensor) -> Tensor:
         """Moved images (batch, channels, height, width); what a shift uncovers repeats the edge."""
         rows, channels, height, width = images.shape
-        flips, down, right = (t.to(images.device) for t in (self.flips, self.down, self.right))
-        y = torch.arange(height, device=images.device) - down[:, None]  # (batch, height)
-        x = torch.arange(width, device=images.device) - right[:, None]  # (batch, width)
-        y, x = y.clamp(0, height - 1), x.clamp(0, width - 1)
-        x = torch.where(flips[:, None], width - 1 - x, x)
+        y, x = self.to(images.device).places(height, width)
         number = torch.arange(rows, device=images.device)[:, None, None, None]
         channel = torch.arange(channels, device=images.device)[None, :, None, None]
         return images[number, channel, y[:, None, :, None], x[:, None, None, :]]

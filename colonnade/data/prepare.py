@@ -100,6 +100,11 @@ class Preparation:
         scale, shift = self.scale.to(x.device), self.shift.to(x.device)
         return x.to(torch.float32, copy=True).mul_(scale).add_(shift)
 
+    def to_pixels(self, x: Tensor) -> Tensor:
+        """Images as a model takes them, back to uint8; of images that were uint8."""
+        scale, shift = self.scale.to(x.device), self.shift.to(x.device)
+        return ((x - shift) / scale).round().clamp(0, 255).to(torch.uint8)
+
     def _places(self) -> list[int]:
         """Where each column's values start in the result."""
         places, at = [], 0

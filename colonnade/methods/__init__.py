@@ -14,7 +14,16 @@ from colonnade.errors import MethodError
 from colonnade.method import Method
 from colonnade.plugin import load_module
 
-BUILT_IN = ("local", "centralised", "splitnn", "aggvfl", "cvfl", "easter")
+BUILT_IN = (
+    "local",
+    "centralised",
+    "splitnn",
+    "aggvfl",
+    "cvfl",
+    "easter",
+    "adptvfedconv",
+    "splitconv",
+)
 ENTRY_POINTS = "colonnade.methods"
 
 __all__ = ["BUILT_IN", "ENTRY_POINTS", "Found", "find", "names"]

@@ -1,16 +1,19 @@
 """Plain networks that can be cut in two: MLP, CNN, LeNet, VGG, ResNet, auto-encoders."""
 
 from colonnade.models.autoencoder import mlp_autoencoder, vgg_autoencoder, vgg_decoder
+from colonnade.models.border import EVERYWHERE, Sides, tell_flips
 from colonnade.models.cnn import cnn, lenet
 from colonnade.models.cuts import cuts, split
 from colonnade.models.mlp import mlp
 from colonnade.models.own import find_builder, is_own, path_of, sha256_of
 from colonnade.models.registry import check, head, names, network, options
 from colonnade.models.resnet import resnet
-from colonnade.models.vgg import VGG_CUTS, vgg16
+from colonnade.models.vgg import VGG_CUTS, pools, vgg16
 
 __all__ = [
+    "EVERYWHERE",
     "VGG_CUTS",
+    "Sides",
     "check",
     "cnn",
     "cuts",
@@ -24,9 +27,11 @@ __all__ = [
     "network",
     "options",
     "path_of",
+    "pools",
     "resnet",
     "sha256_of",
     "split",
+    "tell_flips",
     "vgg16",
     "vgg_autoencoder",
     "vgg_decoder",

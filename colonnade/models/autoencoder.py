@@ -61,8 +61,7 @@ def vgg_decoder(
             # The size is given, not the factor: a pool makes 3 of 7, doubling would make 6.
             mirrored.append(nn.Upsample(size=(h, w)))
             h, w = h // 2, w // 2
-        elif isinstance(layer, nn.Sequential) and isinstance(layer[0], nn.Conv2d):
-            conv = layer[0]
+        elif isinstance(conv := getattr(layer, "conv", None), nn.Conv2d):
             # The extractor's first convolution is mirrored by the decoder's last layer.
             end = output if not mirrored else "relu"
             mirrored.append(_transposed(conv.out_channels, conv.in_channels, end))

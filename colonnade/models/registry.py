@@ -69,6 +69,8 @@ def head(name: str, dim: int, classes: int) -> nn.Module:
         _builder(name)
     if name == "lenet":
         return mlp((dim,), classes, hidden=(84,), activated=False)
+    if name == "vgg16":
+        return nn.Sequential(nn.Dropout(0.5), nn.Linear(dim, classes))
     return nn.Linear(dim, classes)
 
 

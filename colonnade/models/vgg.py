@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
+from colonnade.models.border import Border, Sides
 from colonnade.models.layers import Padding, image, named, scaled
 
 # Configuration D: the channels of each convolution, stage by stage; a max-pool ends a stage.
@@ -35,7 +36,7 @@ def vgg16(
     out: int,
     *,
     width: float = 1.0,
-    padding: Padding = "zeros",
+    padding: Padding | Sides = "zeros",
     fc: Sequence[int] = (4096, 4096),
     dropout: float = 0.5,
     activated: bool = True,
@@ -43,20 +44,21 @@ def vgg16(
     """13 convolutions and `len(fc) + 1` fully connected layers: (batch, c, h, w) → (batch, out).
 
     With `activated=False` the outputs are class scores. `width` scales the convolutions, not `fc`.
+    `padding` may also name the sides (left, right, top, bottom) that repeat their outermost pixels.
     A max-pool for which the map is too small is left out: the fifth for 16×16 tiles (§1.8-3).
     """
     channels, h, w = image("vgg16", shape)
     layers: dict[str, nn.Module] = {}
-    convolutions = pools = 0
+    convolutions = halved = 0
     for stage in STAGES:
         for full_width in stage:
             convolutions += 1
             wide = scaled(full_width, width)
-            layers[_cut(convolutions, pools)] = _conv(channels, wide, padding)
+            layers[_cut(convolutions, halved)] = _conv(channels, wide, padding)
             channels = wide
         if min(h, w) >= 2:
-            pools += 1
-            layers[_cut(convolutions, pools)] = nn.MaxPool2d(2)
+            halved += 1
+            layers[_cut(convolutions, halved)] = nn.MaxPool2d(2)
             h, w = h // 2, w // 2
     features = channels * h * w
     for k, wide in enumerate((*fc, out), start=1):
@@ -71,15 +73,24 @@ def vgg16(
     return named(layers)
 
 
-def _cut(convolutions: int, pools: int) -> str:
-    return f"{convolutions}C+{pools}M" if pools else f"{convolutions}C"
+def pools(cut: str) -> int:
+    """How many max-pools lie before a cut; each of them halves the map."""
+    return int(cut.partition("+")[2].rstrip("M") or 0)
 
 
-def _conv(channels: int, out: int, padding: Padding) -> nn.Sequential:
+def _cut(convolutions: int, halved: int) -> str:
+    return f"{convolutions}C+{halved}M" if halved else f"{convolutions}C"
+
+
+def _conv(channels: int, out: int, padding: Padding | Sides) -> nn.Sequential:
+    border: dict[str, nn.Module] = {}
+    if padding != "zeros":
+        border["border"] = Border() if padding == "replicate" else Border(padding)
     return named(
-        {
+        border
+        | {
             # BatchNorm takes the mean away, so a bias would do nothing.
-            "conv": nn.Conv2d(channels, out, 3, padding=1, padding_mode=padding, bias=False),
+            "conv": nn.Conv2d(channels, out, 3, padding=0 if border else 1, bias=False),
             "norm": nn.BatchNorm2d(out),
             "relu": nn.ReLU(),
         }

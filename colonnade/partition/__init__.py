@@ -2,14 +2,17 @@
 
 from colonnade.partition.columns import columns, cut_columns, join_columns, named_columns
 from colonnade.partition.hybrid import hybrid
-from colonnade.partition.images import Rectangle, cut, paste, rectangles, strips, tiles
+from colonnade.partition.images import Rectangle, View, cut, paste, rectangles, strips, tiles
+from colonnade.partition.mosaic import Mosaic, margin
 from colonnade.partition.plan import Part, Partition
 from colonnade.partition.rows import dirichlet, iid, overlap
 
 __all__ = [
+    "Mosaic",
     "Part",
     "Partition",
     "Rectangle",
+    "View",
     "columns",
     "cut",
     "cut_columns",
@@ -17,6 +20,7 @@ __all__ = [
     "hybrid",
     "iid",
     "join_columns",
+    "margin",
     "named_columns",
     "overlap",
     "paste",

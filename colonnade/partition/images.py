@@ -31,6 +31,10 @@ class Rectangle:
     def right(self) -> int:
         return self.left + self.width
 
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.height, self.width
+
     def __str__(self) -> str:
         return f"{self.height}×{self.width} at (top {self.top}, left {self.left})"
 
@@ -41,6 +45,33 @@ class Rectangle:
         if bottom <= top or right <= left:
             return None
         return Rectangle(top, left, bottom - top, right - left)
+
+
+@dataclass(frozen=True)
+class View:
+    """What one party sees, and the size of the images of which it is a part."""
+
+    part: Rectangle
+    height: int
+    width: int
+
+    @staticmethod
+    def of(numbers: Sequence[int]) -> View:
+        """The inverse of `numbers`."""
+        top, left, tall, wide, height, width = (int(n) for n in numbers)
+        view = View(Rectangle(top, left, tall, wide), height, width)
+        _inside(view.part, height, width)
+        return view
+
+    def numbers(self) -> list[int]:
+        p = self.part
+        return [p.top, p.left, p.height, p.width, self.height, self.width]
+
+    @property
+    def cuts(self) -> tuple[bool, bool, bool, bool]:
+        """Which of its sides (left, right, top, bottom) are cuts through the image."""
+        p = self.part
+        return p.left > 0, p.right < self.width, p.top > 0, p.bottom < self.height
 
 
 def tiles(height: int, width: int, grid: tuple[int, int] = (2, 2)) -> list[Rectangle]:

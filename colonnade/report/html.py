@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from statistics import median
@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from colonnade.data import IN_MEMORY
 from colonnade.errors import RunError
-from colonnade.report import plots, prose, units
+from colonnade.report import plots, prose, reconstruction, units
 from colonnade.report.overview import (
     Overview,
+    by_party,
     curve,
     differences,
     label_leak,
     overviews,
-    per_party_accuracy,
+    phases,
     recipe,
     spent,
     without,
@@ -40,11 +41,13 @@ MOST_PARTIES = 16  # beyond: the largest and a sum, or the lowest, median and hi
 MOST_FLOWS = 40  # beyond: summed by role
 MISTAKES = 10
 METRICS = {"test_accuracy": "Test accuracy", "loss": "Training loss"}
+MEASURES = {"per_party": "Test accuracy", "alone": "Alone", "personalised": "Personalised"}
 
 
-def write_report(results: Sequence[Result], out: Path) -> Path:
+def write_report(results: Sequence[Result], out: Path, folders: Sequence[Path] = ()) -> Path:
     """Write the report of `results`, the run of interest first and its baselines after it.
 
+    folders  of the same runs; without them the report has no pictures
     The file appears whole or not at all. Returns its path.
     """
     if not results:
@@ -54,7 +57,8 @@ def write_report(results: Sequence[Result], out: Path) -> Path:
     out = Path(out)
     if out.is_dir():
         raise RunError(f"'{out}' is a folder; name the file, for example '{out / 'report.html'}'")
-    page = _render(results).encode("utf-8", errors="replace")
+    pictures = [reconstruction.read(folder) for folder in folders] or [{} for _ in results]
+    page = _render(results, pictures).encode("utf-8", errors="replace")
     out.parent.mkdir(parents=True, exist_ok=True)
     draft = out.with_name(f".{out.name}.{os.getpid()}")
     try:
@@ -65,14 +69,14 @@ def write_report(results: Sequence[Result], out: Path) -> Path:
     return out
 
 
-def _render(results: Sequence[Result]) -> str:
+def _render(results: Sequence[Result], pictures: Sequence[reconstruction.Tiles]) -> str:
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
 
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    for name in ("size", "duration", "count", "percent", "points"):
+    for name in ("size", "duration", "count", "percent", "points", "decimal", "decibels"):
         environment.filters[name] = getattr(units, name)
     environment.filters["unbroken"] = _unbroken
     template = environment.from_string(_read("report.html.jinja"))
@@ -87,6 +91,7 @@ def _render(results: Sequence[Result]) -> str:
         curves=_curves(results),
         parties_table=_parties_table(results[0]),
         without=without(results[0]),
+        reconstructed=reconstruction.view(results, pictures),
         colonnade=results[0]["environment"]["colonnade"],
     )
 
@@ -109,6 +114,7 @@ def _run(result: Result, row: Overview, index: int) -> dict[str, Any]:
         "data": result["data"] | {"title": prose.data_name(result["data"]["name"])},
         "runtime": result["runtime"],
         "sentences": prose.sentences(result),
+        "stages": _stages(result),
         "confusion": _confusion(result),
         "bars": _bars(result, f"run{index + 1}"),
         "parties": _traffic(result),
@@ -152,19 +158,21 @@ def _curve_pair(
     for metric, caption in METRICS.items():
         percent = metric == "test_accuracy"
         # a run without this metric keeps its place, and so its colour
-        series = [plots.Series(name, *curve(r, metric, party)) for name, r, party in lines]
+        series = [plots.Series(name, *_line(r, metric, party)) for name, r, party in lines]
         if any(line.x for line in series):
             ends = [
                 f"{line.name} {units.percent(line.y[-1]) if percent else f'{line.y[-1]:.3g}'}"
                 for line in series[: plots.MOST]
                 if line.y
             ]
+            if metric == "loss" and any(_trains(r) for _, r, _ in lines):
+                caption += ", phase train"
             label = f"{caption} against epoch; at the end: {', '.join(ends)}"
             name = f"{key}-{metric.replace('_', '-')}"
             svg = plots.curves(series, key=name, label=units.plain(label), percent=percent)
             figures.append({"caption": caption, "svg": _markup(svg)})
     drawn = {
-        i for i, (_, r, party) in enumerate(lines) if any(curve(r, m, party)[0] for m in METRICS)
+        i for i, (_, r, party) in enumerate(lines) if any(_line(r, m, party)[0] for m in METRICS)
     }
     labels = [(i, name) for i, (name, _, _) in enumerate(lines) if i in drawn]
     if len(lines) > plots.MOST:
@@ -177,20 +185,72 @@ def _curve_pair(
     return {"title": title, "figures": figures, "legend": legend if len(lines) > 1 else []}
 
 
-def _parties_table(result: Result) -> list[dict[str, Any]]:
-    """Party by party where several predict."""
-    each = per_party_accuracy(result)
-    if len(each) < 2:
-        return []
-    if len(each) > MOST_PARTIES:
-        found = sorted(each.values())
-        stats = {"lowest": found[0], "median": median(found), "highest": found[-1]}
-        empty = {"role": "", "network": "", "optimizer": ""}
-        return [{"name": k, "accuracy": v} | empty for k, v in stats.items()]
-    return [
-        {"name": p, "role": result["roles"].get(p, ""), "accuracy": a} | recipe(result, p)
-        for p, a in each.items()
+def _line(result: Result, metric: str, party: str | None) -> tuple[list[int], list[float]]:
+    """A curve; the losses of other phases are of other things, so they do not continue it."""
+    return curve(result, metric, party, "train" if metric == "loss" and _trains(result) else None)
+
+
+def _trains(result: Result) -> bool:
+    """Whether one of several phases is the training proper."""
+    found = phases(result)
+    return len(found) > 1 and "train" in found
+
+
+def _stages(result: Result) -> dict[str, Any] | None:
+    """The phases of a run that has several, with every party's loss at the end of each."""
+    rows = phases(result)
+    if len(rows) < 2:
+        return None
+    logged = {p for row in rows.values() for p, losses in row["losses"].items() if losses}
+    parties = [p for p in result["parties"] if p in logged]
+    if len(parties) > MOST_PARTIES:
+        parties = parties[:0]
+    return {
+        "parties": parties,
+        "rows": [
+            {"name": name} | row | {"losses": [_losses(row["losses"].get(p, {})) for p in parties]}
+            for name, row in rows.items()
+        ],
+    }
+
+
+def _losses(found: Mapping[str, float | None]) -> str:
+    """`0.331`, or `reconstruction 0.0123` where it is not the loss."""
+    shown = [
+        ("" if name == "loss" else f"{name.replace('_', ' ')} ")
+        + (units.MISSING if value is None else f"{value:.3g}")
+        for name, value in found.items()
     ]
+    return ", ".join(shown) or units.MISSING
+
+
+def _parties_table(result: Result) -> dict[str, Any] | None:
+    """Party by party where several predict, with the joint network or beside it."""
+    found = {m: values for m in MEASURES if (values := by_party(result, m))}
+    known = [*result["parties"], *(p for values in found.values() for p in values)]
+    names = [p for p in dict.fromkeys(known) if any(p in values for values in found.values())]
+    if len(names) < 2:
+        return None
+    rows: list[dict[str, Any]]
+    if len(names) > MOST_PARTIES:
+        stats: dict[str, Callable[[Iterable[float]], float]]
+        stats = {"lowest": min, "median": median, "highest": max}
+        empty = {"role": "", "network": "", "optimizer": ""}
+        rows = [
+            {"name": name, "shares": [pick(values.values()) for values in found.values()]} | empty
+            for name, pick in stats.items()
+        ]
+    else:
+        rows = [
+            {
+                "name": p,
+                "role": result["roles"].get(p, ""),
+                "shares": [values.get(p) for values in found.values()],
+            }
+            | recipe(result, p)
+            for p in names
+        ]
+    return {"measures": {m: MEASURES[m] for m in found}, "rows": rows}
 
 
 def _confusion(result: Result) -> dict[str, Any] | None:
@@ -369,7 +429,7 @@ def _without_none(value: Any) -> Any:
 
 def _unbroken(text: str) -> str:
     """A number and its unit stay on one line."""
-    return re.sub(r"(?<=\d) (?=(%|[kMGTP]?B|ms|s|min|h)\b|%)", "\u00a0", text)
+    return re.sub(r"(?<=\d) (?=(%|[dkMGTP]?B|ms|s|min|h)\b|%)", "\u00a0", text)
 
 
 def _markup(svg: str) -> Markup:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
@@ -44,7 +43,12 @@ def accuracy(result: Mapping[str, Any], split: str = "test") -> float | None:
 
 def per_party_accuracy(result: Mapping[str, Any], split: str = "test") -> dict[str, float]:
     """The accuracy of every party that predicts, in the run's order of parties."""
-    found = result["metrics"].get(split, {}).get("per_party", {})
+    return by_party(result, "per_party", split)
+
+
+def by_party(result: Mapping[str, Any], measure: str, split: str = "test") -> dict[str, float]:
+    """What was measured of each party, in the run's order of parties."""
+    found = result["metrics"].get(split, {}).get(measure, {})
     known = [*result["parties"], *(p for p in found if p not in result["parties"])]
     return {p: v for p in known if (v := number(found.get(p))) is not None}
 
@@ -59,27 +63,49 @@ def without(result: Mapping[str, Any], split: str = "test") -> dict[str, tuple[f
 
 
 def epochs(result: Mapping[str, Any]) -> int:
-    """How many training epochs the run completed."""
-    return len(result["timing"]["seconds_per_epoch"]) or len(result["history"])
+    """How many epochs of the phase 'train' the run completed; of all phases where there is none."""
+    return len(result["timing"]["seconds_per_epoch"])
+
+
+def phases(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """By phase, in the order of time: its epochs, its seconds, every party's losses at its end.
+
+    A loss is whatever was logged and is no share: a phase may call its own by another name.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for entry in result["history"]:
+        row = found.setdefault(entry["phase"], {"epochs": 0, "seconds": 0.0})
+        row["epochs"] += 1
+        row["seconds"] += entry["seconds"]
+        row["losses"] = {
+            party: {name: number(value) for name, value in measured.items() if _is_loss(name)}
+            for party, measured in entry["parties"].items()
+        }
+    return found
+
+
+def _is_loss(name: str) -> bool:
+    return not name.endswith("_accuracy") and name != "label_leak"
 
 
 def curve(
-    result: Mapping[str, Any], metric: str, party: str | None = None
+    result: Mapping[str, Any], metric: str, party: str | None = None, phase: str | None = None
 ) -> tuple[list[int], list[float]]:
-    """(epochs, values) of one party, or of the mean over the parties that measured it."""
-    x, y = [], []
-    history = result["history"]
-    numbers = [entry["epoch"] for entry in history]
-    # several phases may each count from 1; then the position in the history is the only order
-    rising = all(a < b for a, b in pairwise(numbers))
-    for position, entry in enumerate(history, start=1):
+    """(epochs, values) of one party, or of the mean over the parties that measured it.
+
+    phase  leaves out the others
+    """
+    found = []
+    for position, entry in enumerate(result["history"], start=1):
         parties = [party] if party is not None else list(entry["parties"])
         values = [number(entry["parties"].get(p, {}).get(metric)) for p in parties]
         measured = [v for v in values if v is not None]
-        if measured:
-            x.append(entry["epoch"] if rising else position)
-            y.append(fmean(measured))
-    return x, y
+        if measured and phase in (None, entry["phase"]):
+            found.append((position, entry, fmean(measured)))
+    # every phase counts from 1: in several of them the position in the history is the only order
+    one = len({entry["phase"] for _, entry, _ in found}) == 1
+    x = [entry["epoch"] if one else position for position, entry, _ in found]
+    return x, [value for _, _, value in found]
 
 
 def recipe(result: Mapping[str, Any], party: str) -> dict[str, str]:
@@ -108,7 +134,7 @@ def spent(result: Mapping[str, Any]) -> dict[str, tuple[float, float | None]]:
     for party in result["timing"].get("spent", {}).values():
         for purpose, seconds in party.items():
             purposes[purpose] = purposes.get(purpose, 0.0) + seconds
-    total = sum(result["timing"]["seconds_per_epoch"])
+    total = sum(entry["seconds"] for entry in result["history"])
     return {name: (s, s / total if total else None) for name, s in purposes.items()}
 
 

@@ -64,6 +64,19 @@ def points(difference: float | None) -> str:
     return f"{'+' if difference > 0 else MINUS}{shown}"
 
 
+def decimal(number: float | None, digits: int = 2) -> str:
+    """A number without a unit: `0.87`."""
+    if number is None or not math.isfinite(number):
+        return MISSING
+    return f"{number:z.{digits}f}".replace("-", MINUS)
+
+
+def decibels(number: float | None) -> str:
+    """A ratio on a logarithmic scale: `24.1 dB`."""
+    shown = decimal(number, 1)
+    return shown if shown == MISSING else f"{shown} dB"
+
+
 def plain(text: object) -> str:
     """A name that is safe to draw: what cannot be printed becomes a question mark."""
     return "".join(c if c.isprintable() else "?" for c in str(text))

@@ -1,6 +1,7 @@
 """From results to numbers: cells with mean and deviation, claims, and what crossed the wire.
 
-Accuracies are percentages here, as in the papers.
+Accuracies are percentages here, as in the papers. A claim that one row is above another is judged
+seed by seed: what two runs of one seed share, their difference does not see.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import Any
 
 from colonnade.report import overview
 from colonnade.reproduce.plan import Fill, Place, Planned
-from colonnade.reproduce.table import ACCURACY, Claim, Table
+from colonnade.reproduce.table import ACCURACY, PSNR, Claim, Table
 
 Result = Mapping[str, Any]  # a parsed result.json
 Results = Mapping[str, Result]  # by the run's key
 Curve = tuple[list[int], list[float]]  # epochs, percentages
+MEANS = ("messages_per_batch_and_passive", "models", "bytes_per_epoch", "bytes_train", "seconds")
+HOLDS, FAILS, UNRESOLVED = "holds", "does not hold", "not resolved"
 
 
 @dataclass(frozen=True)
@@ -29,6 +32,7 @@ class Cell:
     block: str
     row: str
     column: str
+    metric: str
     values: list[float | None]  # by seed; None where a run is missing
     mean: float | None
     sd: float | None  # of the sample; None for fewer than two values
@@ -42,6 +46,11 @@ class Cell:
     @property
     def place(self) -> Place:
         return Place(self.data, self.split, self.block)
+
+    @property
+    def printed(self) -> float | None:
+        """What the paper says of this very row."""
+        return None if self.variant else self.paper
 
 
 def cells(
@@ -75,6 +84,7 @@ def cells(
                 **asdict(place),
                 row=row,
                 column=column,
+                metric=filled[key][0][1].metric,
                 values=values,
                 mean=mean,
                 sd=stdev(known) if len(known) > 1 else None,
@@ -90,22 +100,23 @@ def cells(
 
 
 def value(result: Result, fill: Fill) -> float | None:
-    """The number that a run gives to a cell, in per cent."""
+    """The number that a run gives to a cell: in per cent, or in dB."""
     test = result["metrics"].get("test", {})
+    scale = 1 if fill.metric == PSNR else 100
     if fill.metric == ACCURACY:
         number = overview.number(test.get(ACCURACY))
         return None if number is None else 100 * number
     scores = test.get(fill.metric, {})
     numbers = [overview.number(scores.get(party)) for party in fill.parties or scores]
-    known = [100 * number for number in numbers if number is not None]
+    known = [scale * number for number in numbers if number is not None]
     return fmean(known) if known else None
 
 
 def curve(result: Result, fill: Fill) -> Curve:
-    """The same number after every epoch."""
+    """The same number after every epoch of the training proper."""
     logged = fill.metric in (ACCURACY, "per_party")
     name = "test_accuracy" if logged else f"test_{fill.metric}_accuracy"
-    lines = [overview.curve(result, name, party) for party in fill.parties or (None,)]
+    lines = [overview.curve(result, name, party, "train") for party in fill.parties or (None,)]
     return _mean_curve((x, [100 * accuracy for accuracy in y]) for x, y in lines)
 
 
@@ -126,34 +137,48 @@ def _judged(claim: Claim, found: Sequence[Cell]) -> dict[str, Any]:
     together: dict[tuple[Place, str], dict[str, Cell]] = {}
     for cell in found:
         together.setdefault((cell.place, cell.column), {})[cell.row] = cell
-    verdicts, printed = [], dict[tuple[str, str], bool]()
+    verdicts, printed = [], dict[tuple[str, str], float]()
     for (place, column), rows in together.items():
-        if any(name not in rows or rows[name].mean is None for name in claim.named):
+        if column not in (claim.columns or [column]) or not rows.keys() >= set(claim.named):
             continue
-        margin = _margin(claim, {name: rows[name].mean for name in claim.named})
         seeds = [
             _margin(claim, dict(zip(claim.named, values, strict=True)))
             for values in zip(*(rows[name].values for name in claim.named), strict=True)
         ]
+        known = [margin for margin in seeds if margin is not None]
+        if claim.within is not None:
+            margin = _margin(claim, {name: rows[name].mean for name in claim.named})
+            interval = None
+        else:
+            margin = fmean(known) if known else None
+            interval = _interval(known)
+        if margin is None:
+            continue
         verdicts.append(
             {
                 **asdict(place),
                 "column": column,
-                "holds": _holds(claim, margin),
+                "metric": rows[claim.named[0]].metric,
+                "outcome": (outcome := _outcome(claim, margin, interval)),
+                "holds": outcome == HOLDS,
                 "margin": margin,
-                "seeds": sum(m is not None for m in seeds),
-                "seeds_holding": sum(_holds(claim, m) for m in seeds),
+                "interval": interval,
+                "margins": seeds,
+                "seeds": len(known),
+                "seeds_holding": sum(_holds(claim, m) for m in known),
             }
         )
-        theirs = _margin(claim, {name: rows[name].paper for name in claim.named})
+        theirs = _margin(claim, {name: rows[name].printed for name in claim.named})
         if theirs is not None:
-            printed[place.data, column] = _holds(claim, theirs)
+            printed[place.data, column] = theirs
     return {
         "text": claim.text,
         "holding": sum(verdict["holds"] for verdict in verdicts),
+        "unresolved": sum(verdict["outcome"] == UNRESOLVED for verdict in verdicts),
         "of": len(verdicts),
-        "paper_holding": sum(printed.values()),
+        "paper_holding": sum(_holds(claim, margin) for margin in printed.values()),
         "paper_of": len(printed),
+        "paper_margins": list(printed.values()),
         "verdicts": verdicts,
     }
 
@@ -169,9 +194,26 @@ def _margin(claim: Claim, values: Mapping[str, float | None]) -> float | None:
     return min(known[name] for name in claim.above) - max(known[name] for name in claim.below)
 
 
-def _holds(claim: Claim, margin: float | None) -> bool:
+def _holds(claim: Claim, margin: float) -> bool:
     """As high is not above; as far apart as allowed is within."""
-    return margin is not None and (margin > 0 if claim.within is None else margin >= 0)
+    return margin > 0 if claim.within is None else margin >= 0
+
+
+def _interval(differences: Sequence[float]) -> float | None:
+    """Half of the two-sided 95 % interval of the mean, by Student's t; None for one seed."""
+    if len(differences) < 2:
+        return None
+    from scipy.stats import t  # type: ignore[import-untyped]  # slow to import; scikit-learn has it
+
+    freedom = len(differences) - 1
+    return float(t.ppf(0.975, freedom)) * stdev(differences) / math.sqrt(len(differences))
+
+
+def _outcome(claim: Claim, margin: float, interval: float | None) -> str:
+    """Not resolved where the interval contains 0; one seed can only say which is higher."""
+    if interval is not None and abs(margin) <= interval:
+        return UNRESOLVED
+    return HOLDS if _holds(claim, margin) else FAILS
 
 
 def traffic(planned: Sequence[Planned], results: Results) -> list[dict[str, Any]]:
@@ -216,7 +258,7 @@ def communication(runs: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     lines = []
     for (data, block, rows), same in together.items():
         line: dict[str, Any] = {"data": data, "block": block, "rows": rows, "runs": len(same)}
-        for name in ("messages_per_batch_and_passive", "models", "bytes_per_epoch", "seconds"):
+        for name in MEANS:
             known = [run[name] for run in same if run[name] is not None]
             line[name] = fmean(known) if known else None
         lines.append(line)

@@ -113,6 +113,7 @@ def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, A
         "name": Path(request.name).stem,
         "title": table.title,
         "kind": table.kind,
+        "against": table.against,
         "paper": table.paper,
         "size": request.size,
         "comparable": comparable,
@@ -213,5 +214,6 @@ def _environments(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, An
 def _settings(table: Table, size: Size) -> dict[str, Any]:
     """The table's file, without the paper's numbers and the other size."""
     plain = asdict(replace(table, numbers={}))
-    left = {"numbers", "notes", "claims", "title", "kind", "paper", "expected", "fast", "full"}
+    left = {"numbers", "notes", "claims", "title", "kind", "against", "paper", "expected"}
+    left |= {"fast", "full"}
     return {k: v for k, v in plain.items() if k not in left} | {size: plain[size]}

@@ -9,7 +9,8 @@ from typing import Any
 
 from colonnade import state
 from colonnade.report import plots, units
-from colonnade.reproduce import view, write
+from colonnade.reproduce import chart, view, write
+from colonnade.reproduce.table import PSNR, SSIM
 from colonnade.reproduce.view import Content
 
 
@@ -36,13 +37,14 @@ def render(content: Content) -> str:
     page = resources.files(__package__).joinpath("page.html.jinja").read_text(encoding="utf-8")
     sections = view.sections(content)
     cells = content["cells"]
+    draw = _by_epoch if content["against"] == "epochs" else _by_row
     return environment.from_string(page).render(
         content,
         style=Markup(style),
         sections=sections,
         compared=content["comparable"] and any(cell["paper"] is not None for cell in cells),
         variants=any(row["variant"] for section in sections for row in section["rows"]),
-        figures=[_figures(section, number) for number, section in enumerate(sections)],
+        figures=[draw(section, number) for number, section in enumerate(sections)],
         grids=[
             claim | view.judged(claim) | {"count": view.count(claim), "print": view.printed(claim)}
             for claim in view.measured(content)
@@ -51,10 +53,12 @@ def render(content: Content) -> str:
         settings_text=tomli_w.dumps(_said(content["settings"])),
         not_comparable=view.NOT_COMPARABLE,
         variant_text=view.VARIANT,
+        measure=view.measure(content),
+        paired=view.PAIRED,
     )
 
 
-def _figures(section: Mapping[str, Any], number: int) -> dict[str, Any]:
+def _by_epoch(section: Mapping[str, Any], number: int) -> dict[str, Any]:
     """One panel per column, one line per row; the lines of a row look alike in all panels."""
     from markupsafe import Markup
 
@@ -80,6 +84,32 @@ def _figures(section: Mapping[str, Any], number: int) -> dict[str, Any]:
     ]
     left = [row["name"] for row in section["rows"][plots.MOST :]]
     return {"title": section["title"], "panels": panels, "legend": legend, "left_out": left}
+
+
+def _by_row(section: Mapping[str, Any], number: int) -> dict[str, Any]:
+    """One panel per column of accuracies: ours from row to row, and the paper's beside it."""
+    from markupsafe import Markup
+
+    names = [row["name"] for row in section["rows"]]
+    panels, drawn = [], set[str]()
+    for place, column in enumerate(section["columns"]):
+        cells = [row["cells"][place] for row in section["rows"]]
+        if any(cell and cell["metric"] in (PSNR, SSIM) for cell in cells):
+            continue
+        compared = any(cell and cell["difference"] is not None for cell in cells)
+        lines = [[cell["mean"] if cell else None for cell in cells]]
+        lines += [[cell["paper"] if cell else None for cell in cells]] if compared else []
+        told = ", ".join(
+            f"{name} {view.ours(cell)}" for name, cell in zip(names, cells, strict=True)
+        )
+        label = units.plain(f"{column}: test accuracy in per cent; {told}")
+        panels.append({"caption": column, "svg": Markup(chart.by_name(names, lines, label=label))})
+        drawn |= {"ours", "the paper"} if compared else {"ours"}
+    legend = [
+        {"name": name, "svg": Markup(plots.line_swatch(i, key=f"section{number}-line{i}"))}
+        for i, name in enumerate(sorted(drawn))
+    ]
+    return {"title": section["title"], "panels": panels, "legend": legend, "left_out": []}
 
 
 def _series(name: str, cell: Mapping[str, Any] | None) -> plots.Series:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from colonnade.errors import ConfigError, RunError
-from colonnade.reproduce.table import ACCURACY, CHOICES, Row, Runs, Selection, Table
+from colonnade.reproduce.table import ACCURACY, CHOICES, Mode, Row, Runs, Selection, Table
 from colonnade.reproduce.table import check_selection as check
 
 Size = Literal["fast", "full"]
@@ -56,7 +56,7 @@ def plan(table: Table, size: Size, seeds: int, only: Selection, device: str) -> 
         for data in chosen["data"]
         for split in chosen["splits"]
         for runs in table.runs
-        for run in _planned(table, runs, data, split, seed, chosen, mode.set, device)
+        for run in _planned(table, runs, data, split, seed, chosen, mode, device)
     ]
     if not planned:
         raise RunError("--only leaves nothing to run: its choices exclude each other")
@@ -112,7 +112,7 @@ def _planned(
     split: str,
     seed: int,
     chosen: Mapping[str, list[str]],
-    last: Mapping[str, Any],
+    mode: Mode,
     device: str,
 ) -> Iterator[Planned]:
     """The runs of one [[runs]] in one section: one per column, or one per mix."""
@@ -120,16 +120,20 @@ def _planned(
         return
     if data not in runs.only.get("data", (data,)) or split not in runs.only.get("splits", (split,)):
         return
-    rows = [row for row in table.rows(runs) if row.name in chosen["rows"]]
-    wanted = [c for c in chosen["columns"] if c in runs.only.get("columns", (c,))]
+    rows = table.rows(runs)
+    first = rows[0].name
     for label, mix, columns in table.shapes(runs):
+        own = [column for column in columns if column in runs.only.get("columns", columns)]
+        if not own:
+            continue
         parties = {f"party{i}": name for i, name in enumerate(rotated(mix, seed), start=1)}
-        fills = tuple(
+        fills = [
             Fill(row.name, column, row.metric, _holders(row, column, parties))
             for row in rows
-            for column in columns
-            if column in wanted
-        )
+            for column in own
+        ]
+        fills += [Fill(first, column, metric, ()) for column, metric in runs.columns.items()]
+        fills = [f for f in fills if f.row in chosen["rows"] and f.column in chosen["columns"]]
         if not fills:
             continue
         key = _key([data, split, runs.block, runs.row, label, f"seed{seed}"])
@@ -139,7 +143,8 @@ def _planned(
             table.splits[split],
             {} if label in table.mixes else table.columns[label],
             runs.set,
-            last,
+            mode.set,
+            runs.fast if mode is table.fast else {},
             {"method": runs.method, "name": key, "seed": seed, "device": device},
             # Only the numbers of the table are kept.
             {"checkpoint": {"epochs": 0}, "absence": False},
@@ -147,7 +152,7 @@ def _planned(
         if parties:
             recipes = {**table.columns, **table.recipes}
             config["parties"] = {p: merge(recipes[n], runs.each) for p, n in parties.items()}
-        yield Planned(key, Place(data, split, runs.block), seed, config, fills)
+        yield Planned(key, Place(data, split, runs.block), seed, config, tuple(fills))
 
 
 def _holders(row: Row, column: str, parties: Mapping[str, str]) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from colonnade.reproduce import catalogue, plan, view
 from colonnade.reproduce.cells import value
 from colonnade.reproduce.flow import Watch
 from colonnade.reproduce.plan import Planned
+from colonnade.reproduce.table import PSNR, SSIM
 from colonnade.reproduce.view import Content
 
 BAR = 24
@@ -52,10 +53,15 @@ class Screen(Watch):
         if result is None:
             outcome = [f"failed: {error}"]
         else:
-            numbers = [number for fill in run.fills if (number := value(result, fill)) is not None]
+            accuracies = [fill for fill in run.fills if fill.metric not in (PSNR, SSIM)]
+            numbers = [n for fill in accuracies if (n := value(result, fill)) is not None]
             low, high = min(numbers, default=0.0), max(numbers, default=0.0)
             shown = f"{low:.2f} %" if low == high else f"{low:.2f} to {high:.2f} %"
-            outcome = [shown, units.duration(result["timing"]["seconds_total"]), self._left()]
+            outcome = [
+                shown if numbers else "",
+                units.duration(result["timing"]["seconds_total"]),
+                self._left(),
+            ]
         line = "  ".join([f"  {self._done}/{self._total}", run.key, *filter(None, outcome)])
         self._console.print(Text(line), soft_wrap=True)
 
@@ -94,12 +100,10 @@ def show(content: Content, console: Console) -> None:
         if any(row["variant"] for s in view.sections(content) for row in s["rows"]):
             console.print(Text(f"{view.VARIANT}."))
     for claim in view.measured(content):
-        said = f"  (the paper's numbers: {view.printed(claim)})" if view.printed(claim) else ""
+        said = f"; in the paper's numbers {view.printed(claim)}" if view.printed(claim) else ""
         console.print(Text(f"{claim['text']}: {view.count(claim)}{said}"))
-        for one in claim["verdicts"]:
-            if not one["holds"]:
-                place = view.place_name(one["data"], one["split"], one["block"])
-                console.print(Text(f"    {place}, {one['column']}: {view.verdict(one)}"))
+        for line in view.listed(claim):
+            console.print(Text(f"    {line}"))
 
 
 def _rectangle(section: Mapping[str, Any], part: slice, compared: bool) -> RichTable:

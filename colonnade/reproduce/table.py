@@ -10,7 +10,8 @@
 [[claims]]        an order of rows that the paper states
 [fast], [full]    two sizes of the whole: a note, seeds, a selection, settings
 
-Settings are laid over each other in this order: common, data, split, column, runs, fast or full.
+Settings are laid over each other in this order: common, data, split, column, runs, fast or full,
+and at last what a [[runs]] says for the fast size alone.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from colonnade.errors import ConfigError
 from colonnade.recipe import Recipe
 
 ACCURACY = "accuracy"  # metrics.test.accuracy; any other metric is one number per party
+PSNR, SSIM = "psnr", "ssim"  # in dB, and from 0 to 1: how alike an attacker's images are
 Selection = Mapping[str, tuple[str, ...]]
 Expected = Mapping[tuple[str, str, str], tuple[float, float | None]]
 CHOICES = ("data", "splits", "columns", "rows", "blocks")
@@ -51,9 +53,11 @@ class Runs:
     row: str = ""  # left out where the mixes are of recipes: each of them is a row
     metric: str = ""  # below metrics.test; left out: accuracy, with mixes per_party
     extra: Mapping[str, str] = field(default_factory=dict)  # further rows: their metric
+    columns: Mapping[str, str] = field(default_factory=dict)  # further columns: their metric
     mixes: tuple[str, ...] = ()
     each: Mapping[str, Any] = field(default_factory=dict)  # laid over every party's recipe
     set: Mapping[str, Any] = field(default_factory=dict)
+    fast: Mapping[str, Any] = field(default_factory=dict)  # laid over [fast]
     block: str = ""  # rows of different blocks stand in different tables
     paper: str = ""  # the paper's name of the row, where ours is another
     variant: bool = False  # shown beside the paper's number without being its counterpart
@@ -69,6 +73,7 @@ class Claim:
     below: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()
     within: float | None = None  # points between the highest and the lowest
+    columns: tuple[str, ...] = ()  # where it is judged; empty: everywhere
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -92,6 +97,7 @@ class Table:
 
     title: str
     kind: Literal["table", "figure"] = "table"
+    against: Literal["epochs", "rows"] = "epochs"  # what the page draws accuracy against
     paper: str = ""  # its title
     expected: str = ""  # the key in expected.json beside the file; empty: no numbers are given
     notes: tuple[str, ...] = ()  # how we differ from the paper
@@ -124,6 +130,9 @@ class Table:
             return list(dict.fromkeys(row.name for runs in self.runs for row in self.rows(runs)))
         if what == "blocks":
             return list(dict.fromkeys(runs.block for runs in self.runs))
+        if what == "columns":
+            further = [column for runs in self.runs for column in runs.columns]
+            return list(dict.fromkeys([*self.columns, *further]))
         return list(getattr(self, what))
 
     def shapes(self, runs: Runs) -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
@@ -230,7 +239,8 @@ def _check(table: Table) -> list[str]:
         for _, _, columns in table.shapes(runs):
             for data in runs.only.get("data", tuple(table.data)):
                 for split in runs.only.get("splits", tuple(table.splits)):
-                    for row, column in ((r.name, c) for r in rows for c in columns):
+                    places = [(row.name, column) for row in rows for column in columns]
+                    for row, column in places + [(rows[0].name, c) for c in runs.columns]:
                         cell = (data, split, runs.block, row, column)
                         if cell in filled:
                             problems.append(f"runs[{number}] fills {' / '.join(cell)} again")
@@ -243,6 +253,7 @@ def _check(table: Table) -> list[str]:
             for name in claim.named
             if name not in table.names("rows")
         ]
+        problems += check_selection(table, {"columns": claim.columns}, f"claims[{number}]")
         if bool(claim.above and claim.below) == bool(claim.rows and claim.within is not None):
             problems.append(f"claims[{number}]: give above and below, or rows and within")
     return problems

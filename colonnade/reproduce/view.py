@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from colonnade.report import units
+from colonnade.reproduce.table import PSNR, SSIM
 
 Content = Mapping[str, Any]  # table.json
 NOT_COMPARABLE = "Not comparable with the paper"
 LEGEND = "Ours (mean ± standard deviation over the seeds) / the paper / difference in points"
 VARIANT = "* a variant: the paper's number belongs to another row"
+PAIRED = "the mean over the seeds of the paired differences ± half of its 95 % interval"
+FEW = 4  # so many verdicts of a claim are all listed; of more, those that do not hold
 
 
 def sections(content: Content) -> list[dict[str, Any]]:
@@ -41,7 +44,15 @@ def place_name(data: str, split: str, block: str) -> str:
 
 def ours(cell: Mapping[str, Any] | None) -> str:
     """`97.31 ± 0.20`; a dash for a gap."""
-    return _number(cell["mean"], cell["sd"]) if cell else units.MISSING
+    if cell is None or cell["mean"] is None:
+        return units.MISSING
+    return _number(cell["mean"], cell["sd"]) + (" dB" if cell["metric"] == PSNR else "")
+
+
+def measure(content: Content) -> str:
+    """What the cells are."""
+    others = {cell["metric"] for cell in content["cells"]} & {PSNR, SSIM}
+    return "test accuracy in per cent" + (", where a column names nothing else" if others else "")
 
 
 def theirs(cell: Mapping[str, Any] | None) -> str:
@@ -56,10 +67,18 @@ def difference(cell: Mapping[str, Any] | None) -> str:
 
 
 def verdict(one: Mapping[str, Any]) -> str:
-    """`holds (+1.20)`, with the seeds where there are several."""
+    """`holds (+1.20 ± 0.40 points, 3 seeds)`."""
+    return f"{one['outcome']} ({margin(one)})"
+
+
+def margin(one: Mapping[str, Any]) -> str:
+    """`+1.20 ± 0.40 points, 3 seeds`; without an interval where there is one seed."""
+    unit = "dB" if one["metric"] == PSNR else "points"
+    if one["interval"] is not None:
+        spread = f"{units.points(one['margin'])} ± {one['interval']:.2f}"
+        return f"{spread} {unit}, {one['seeds']} seeds"
     seeds = f", {one['seeds_holding']} of {one['seeds']} seeds" if one["seeds"] > 1 else ""
-    word = "holds" if one["holds"] else "does not hold"
-    return f"{word} ({units.points(one['margin'])}{seeds})"
+    return f"{units.points(one['margin'])} {unit}{seeds}"
 
 
 def measured(content: Content) -> list[dict[str, Any]]:
@@ -68,12 +87,34 @@ def measured(content: Content) -> list[dict[str, Any]]:
 
 
 def count(claim: Mapping[str, Any]) -> str:
-    """`holds in 5 of 6`."""
-    return f"holds in {claim['holding']} of {claim['of']}"
+    """`holds in 4 of 6, 1 not resolved`; of one verdict, the verdict."""
+    if claim["of"] == 1:
+        return verdict(claim["verdicts"][0])
+    unresolved = f", {claim['unresolved']} not resolved" if claim["unresolved"] else ""
+    return f"holds in {claim['holding']} of {claim['of']}{unresolved}"
+
+
+def paired(claim: Mapping[str, Any]) -> bool:
+    """Whether there were seeds enough for an interval."""
+    return any(one["interval"] is not None for one in claim["verdicts"])
+
+
+def listed(claim: Mapping[str, Any]) -> list[str]:
+    """The verdicts behind the count, each with its place."""
+    if claim["of"] == 1:
+        return []
+    return [
+        f"{place_name(one['data'], one['split'], one['block'])}, {one['column']}: {verdict(one)}"
+        for one in claim["verdicts"]
+        if claim["of"] <= FEW or not one["holds"]
+    ]
 
 
 def printed(claim: Mapping[str, Any]) -> str:
     """The same in the paper's own numbers."""
+    if claim["paper_of"] == 1:
+        word = "holds" if claim["paper_holding"] else "does not hold"
+        return f"{word} ({units.points(claim['paper_margins'][0])} points)"
     return f"{claim['paper_holding']} of {claim['paper_of']}" if claim["paper_of"] else ""
 
 
@@ -94,9 +135,7 @@ def seeds(content: Content) -> str:
     return f"seeds 0 to {last}" if last else "seed 0"
 
 
-def _number(mean: float | None, deviation: float | None) -> str:
-    if mean is None:
-        return units.MISSING
+def _number(mean: float, deviation: float | None) -> str:
     return f"{mean:.2f}" + (f" ± {deviation:.2f}" if deviation is not None else "")
 
 

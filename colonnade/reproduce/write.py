@@ -10,6 +10,7 @@ from typing import Any
 from colonnade import state
 from colonnade.report import units
 from colonnade.reproduce import view
+from colonnade.reproduce.cells import UNRESOLVED
 from colonnade.reproduce.view import Content
 
 
@@ -39,7 +40,7 @@ def _head(content: Content) -> Iterator[str]:
 
 def _cells(content: Content) -> Iterator[str]:
     compared = content["comparable"] and any(c["paper"] is not None for c in content["cells"])
-    yield f"\n{view.LEGEND}." if compared else "\nTest accuracy in per cent."
+    yield f"\n{view.LEGEND}." if compared else f"\n{view.measure(content).capitalize()}."
     variants = False
     for section in view.sections(content):
         yield f"\n## {section['title']}\n"
@@ -69,12 +70,29 @@ def _claims(content: Content) -> Iterator[str]:
     for claim in claims:
         against = [
             f"{view.place_name(one['data'], one['split'], one['block'])}, {one['column']} "
-            f"({units.points(one['margin'])})"
+            f"({units.points(one['margin'])}{', ?' if one['outcome'] == UNRESOLVED else ''})"
             for one in claim["verdicts"]
-            if not one["holds"]
+            if not one["holds"] and claim["of"] > 1
         ]
         rows.append([claim["text"], view.count(claim), view.printed(claim), "; ".join(against)])
-    yield from _table(["claim", "ours", "paper's numbers", "does not hold (points)"], rows)
+    yield from _table(["claim", "ours", "paper's numbers", "where not (?: not resolved)"], rows)
+    yield from _differences([c for c in claims if c["of"] > 1 and view.paired(c)])
+
+
+def _differences(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Every paired difference, where the line of its claim has only a count."""
+    if not claims:
+        return
+    grids = {claim["text"]: view.judged(claim) for claim in claims}
+    columns = list(dict.fromkeys(column for grid in grids.values() for column in grid["columns"]))
+    rows = []
+    for text, grid in grids.items():
+        for row in grid["rows"]:
+            found = dict(zip(grid["columns"], row["cells"], strict=True))
+            shown = [view.margin(one) if (one := found.get(c)) else "" for c in columns]
+            rows.append([text, row["name"], *shown])
+    yield f"\nBy how much: {view.PAIRED}.\n"
+    yield from _table(["claim", "where", *columns], rows)
 
 
 def _rest(content: Content) -> Iterator[str]:
@@ -86,6 +104,7 @@ def _rest(content: Content) -> Iterator[str]:
             "messages per batch and passive party",
             "models",
             "bytes per epoch",
+            "in all",
             "time",
         ],
         [
@@ -95,6 +114,7 @@ def _rest(content: Content) -> Iterator[str]:
                 messages(line["messages_per_batch_and_passive"]),
                 f"{line['models']:g}",
                 units.size(line["bytes_per_epoch"]),
+                units.size(line["bytes_train"]),
                 units.duration(line["seconds"]),
             ]
             for line in content["communication"]
@@ -116,8 +136,10 @@ def _rest(content: Content) -> Iterator[str]:
 
 
 def messages(number: float | None) -> str:
-    """`4`, or `4.25` where runs were resumed or differ."""
-    return units.MISSING if number is None else f"{number:.2f}".rstrip("0").rstrip(".")
+    """`4`, or `4.25` where runs were resumed or differ; a few for all batches are not none."""
+    if number is None:
+        return units.MISSING
+    return "< 0.01" if 0 < number < 0.005 else f"{number:.2f}".rstrip("0").rstrip(".")
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
     checkpoints/000003-train-00002-0000000/bank.safetensors + bank.json
     checkpoints/finished/shop.safetensors + shop.json        a role that has ended
+    checkpoints/shelf/bank.maps.npy                          a large tensor that never changes
 
 A resumed run starts every role from the newest place that all members have reached.
 """
@@ -20,6 +21,32 @@ from colonnade.errors import RunError
 from colonnade.party import Party
 
 
+class Shelf:
+    """What parties have on their shelves, each tensor written once, beside all checkpoints."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / "shelf"
+
+    def write(self, party: Party) -> None:
+        for name, stem in party.snapshot_of_shelf().items():
+            place = self._folder / f"{stem}.npy"
+            if not place.exists():
+                self._folder.mkdir(parents=True, exist_ok=True)
+                state.write_array(party.shelf[name], place)
+
+    def fill(self, *snapshots: dict[str, Any]) -> None:
+        """Put the tensors into the snapshots that name them; what nobody names is removed."""
+        named = {stem for one in snapshots for stem in one["shelf"].values()}
+        for place in self._folder.glob("*.npy"):
+            if place.stem not in named:
+                place.unlink()
+        for one in snapshots:
+            one["shelf"] = {
+                name: state.read_array(self._folder / f"{stem}.npy")
+                for name, stem in one["shelf"].items()
+            }
+
+
 class Checkpoints:
     def __init__(
         self, folder: Path, members: Sequence[str], before: Callable[[], None] | None = None
@@ -27,6 +54,7 @@ class Checkpoints:
         self._folder, self._members = folder, tuple(members)
         self._before = before  # brings the ledger to the disk first
         self._finished = folder / "finished"
+        self._shelf = Shelf(folder)
 
     def save(self, party: Party) -> None:
         """Write this party's part of the checkpoint at its position; drop what it supersedes."""
@@ -34,6 +62,7 @@ class Checkpoints:
             self._before()
         phase, epoch, step = party.position
         place = self._place(f"{phase}-{epoch:05d}-{step:07d}")
+        self._shelf.write(party)
         state.save(party.snapshot(), place / party.name)
         if self._complete(place):
             for older in self._places():
@@ -43,13 +72,16 @@ class Checkpoints:
     def finish(self, party: Party) -> None:
         """The role has ended: this is its last word."""
         self._finished.mkdir(parents=True, exist_ok=True)
+        self._shelf.write(party)
         state.save(party.snapshot(), self._finished / party.name)
 
     def latest(self) -> dict[str, Any] | None:
         """The newest snapshot of every member, or None; what lies beyond it is removed."""
         for place in reversed(self._places()):
             if self._complete(place):
-                return {name: state.load(self._file(place, name)) for name in self._members}
+                found = {name: state.load(self._file(place, name)) for name in self._members}
+                self._shelf.fill(*found.values())
+                return found
             shutil.rmtree(place)
         return None
 
@@ -60,7 +92,7 @@ class Checkpoints:
     def _places(self) -> list[Path]:
         if not self._folder.exists():
             return []
-        return sorted(p for p in self._folder.iterdir() if p.is_dir() and p != self._finished)
+        return sorted(p for p in self._folder.iterdir() if "-" in p.name)
 
     def _place(self, position: str) -> Path:
         places = self._places()
@@ -92,6 +124,7 @@ class OwnCheckpoints:
     def __init__(self, folder: Path, before: Callable[[], None]) -> None:
         self._folder, self._before = folder, before
         self._finished = folder / "finished"
+        self._shelf = Shelf(folder)
 
     def save(self, party: Party) -> str:
         """Write a checkpoint at the party's position; its label is the same at every party."""
@@ -137,11 +170,14 @@ class OwnCheckpoints:
         if found is None:
             return self.last_word()
         _remove(self._finished)
-        snapshot: dict[str, Any] = state.load(found)
-        return snapshot
+        return self._read(found)
 
     def last_word(self) -> dict[str, Any]:
-        snapshot: dict[str, Any] = state.load(self._finished)
+        return self._read(self._finished)
+
+    def _read(self, place: Path) -> dict[str, Any]:
+        snapshot: dict[str, Any] = state.load(place)
+        self._shelf.fill(snapshot)
         return snapshot
 
     def commit(self, label: str) -> None:
@@ -159,6 +195,7 @@ class OwnCheckpoints:
     def _write(self, party: Party, place: Path) -> None:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
+            self._shelf.write(party)
             state.save(party.snapshot(), place)
         except (OSError, SafetensorError) as error:
             raise RunError(

@@ -141,7 +141,7 @@ class Outbox:
             raise KindError(f"'{me.name}' sent '{kind.name}' to '{receiver}', which is no peer")
         _, epoch, step = me.position
         # Rounds are those of training: keys agreed on anew after a resume must not shift them.
-        hop = me.hop + (me.phase == "train")
+        hop = me.hop + (me.phase == "train" and not kind.paces)
         self._mail.post(
             Message(me.name, receiver, kind, value, 0, me.phase, epoch, step, hop, me.clock)
         )
@@ -285,7 +285,8 @@ class _Scheduler:
         if phase and message.phase != "setup" and message.epoch != epoch:
             lane = (message.sender, party.name, message.kind.name)
             self.mail.crossed[lane] = self.mail.crossed.get(lane, 0) + 1
-        party.hop = max(party.hop, message.hop)
+        if not message.kind.paces:
+            party.hop = max(party.hop, message.hop)
         party.clock = max(party.clock, message.at)
         if message.kind.host:
             return message.value

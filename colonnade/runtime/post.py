@@ -93,7 +93,7 @@ class Post:
             raise KindError(f"'{self._me}' sent '{kind.name}' to '{receiver}', which is no peer")
         lane = (receiver, kind.name)
         _, epoch, step = party.position
-        hop = party.hop + (party.phase == "train")
+        hop = party.hop + (party.phase == "train" and not kind.paces)
         message = Message(
             self._me,
             receiver,

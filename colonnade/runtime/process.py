@@ -339,7 +339,8 @@ class Session:
     def _accept(self, message: Message) -> Value:
         party = self._party
         assert party is not None
-        party.hop = max(party.hop, message.hop)
+        if not message.kind.paces:
+            party.hop = max(party.hop, message.hop)
         self._moved = time.monotonic()
         return message.value if message.kind.host else to_device(message.value, party.device)
 

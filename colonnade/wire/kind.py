@@ -41,6 +41,7 @@ class Kind:
     reveals     in one line, what the receiver can learn from it.
     randomised  the payload differs between two runs with one seed (fresh keys, fresh masks).
     host        its tensors stay in main memory at the receiver: bytes, not input of a network.
+    paces       it only says "go on": waiting for it makes no round of its own.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Kind:
     dtype: str = "float32"
     randomised: bool = False
     host: bool = False
+    paces: bool = False
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.replace("-", "_").isidentifier():

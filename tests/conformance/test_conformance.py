@@ -28,7 +28,7 @@ COUNTS = (2, 3, 5)
 
 
 def toy(method: str, parties: int = 3, **changes: Any) -> dict[str, Any]:
-    """A small real data set, columns split over the parties, dropout-free and quick."""
+    """A small real data set, split over the parties, quick: columns, or parts of images."""
     base: dict[str, Any] = {
         "method": method,
         "name": "toy",
@@ -38,7 +38,14 @@ def toy(method: str, parties: int = 3, **changes: Any) -> dict[str, Any]:
         "data": {"name": "digits", "train_rows": 400, "test_rows": 120},
         "partition": {"kind": "columns", "parties": parties},
     }
+    if methods.find(method).method.images:
+        base["partition"] = {"kind": "strips", "parties": parties}
+        base["model_options"] = {"width": 0.2, "fc": [64], "dropout": 0.1}
+        base[method] = SMALL.get(method, {})
     return base | changes
+
+
+SMALL = {"adptvfedconv": {"pretrain_epochs": 2, "finetune_epochs": 1, "chunk": 150}}
 
 
 def train(folder: Path, method: str, parties: int = 3, **changes: Any) -> Result:

@@ -94,6 +94,7 @@ def example(
         "timing": {
             "seconds_total": 12.4 * epochs + 2.1,
             "seconds_per_epoch": [12.3 + 0.2 * math.sin(e) for e in range(1, epochs + 1)],
+            "by_phase": {"train": sum(12.3 + 0.2 * math.sin(e) for e in range(1, epochs + 1))},
             "setup": 0.82,
         },
         "weights_sha256": {p: sha256(name + p) for p in parties},
@@ -110,6 +111,31 @@ def example(
     if absent is not None:
         result["metrics"]["test"]["absent"] = absent
     return result | changed
+
+
+def phased(name: str = "phases", **changed: Any) -> dict[str, Any]:
+    """A run of AdptVFedConv: party1 is the server, the others train in phases of their own."""
+    result = example(name, "adptvfedconv", epochs=4, **changed)
+    first, *others = result["parties"]
+    busy = {"pretrain": ([first], 3), "transfer": (others, 2), "upload": ([], 1)}
+    before = [
+        {
+            "epoch": e,
+            "phase": phase,
+            "seconds": 2.0,
+            "parties": {p: {"loss": 10 * (i + 1) / e} for i, p in enumerate(parties)},
+        }
+        for phase, (parties, epochs) in busy.items()
+        for e in range(1, epochs + 1)
+    ]
+    result["history"] = before + result["history"]
+    result["timing"]["by_phase"] = {
+        "pretrain": 6.0,
+        "transfer": 4.0,
+        "upload": 2.0,
+        **result["timing"]["by_phase"],
+    }
+    return result
 
 
 def failed(name: str = "broken") -> dict[str, Any]:

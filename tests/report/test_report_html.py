@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_examples import example, failed
+from report_examples import example, failed, phased
 
 from colonnade.errors import RunError
 from colonnade.report import write_report
@@ -72,6 +72,7 @@ CASES = {
     "with baselines": baselines(),
     "everybody predicts": [example(everybody_predicts=True)],
     "failed": [failed()],
+    "several phases": [phased(), example()],
     "stopped": [example(status="stopped")],
     "no messages": [example(messages=False)],
     "two classes": [example(classes=["no", "yes"])],
@@ -211,6 +212,66 @@ def test_phases_that_count_anew_follow_each_other(tmp_path: Path) -> None:
     text, _ = page(tmp_path, result)
     figure = text.split("Test accuracy</figcaption>")[1].split("</svg>")[0]
     assert re.findall(r">(\d)</text>", figure) == ["1", "2", "3", "4", "5", "6"]
+
+
+def test_phases_have_a_table_and_training_the_curves(tmp_path: Path) -> None:
+    text, parsed = page(tmp_path, phased())
+    for caption in ("Test accuracy", "Training loss, phase train"):
+        figure = text.split(f"{caption}</figcaption>")[1].split("</svg>")[0]
+        assert re.findall(r">(\d)</text>", figure) == ["1", "2", "3", "4"]
+    table = parsed.text.partition(" Phases ")[2].partition("Which classes")[0]
+    assert table.startswith(
+        "Phase Epochs Time Last loss, party1 Last loss, party2 Last loss, party3 Last loss, party4 "
+        "pretrain 3 6.00 s 3.33 – – – transfer 2 4.00 s – 5 10 15 upload 1 2.00 s – – – – train 4 "
+    )
+    assert "median epoch of the phase train." in parsed.text
+    assert "AdptVFedConv, 4 parties, 4 epochs" in parsed.text
+    text, parsed = page(tmp_path, example(), phased())
+    assert text.index("<h3>Phases</h3>") > text.index("The other runs")
+    text, parsed = page(tmp_path, example())
+    assert "Phase" not in parsed.text
+    assert "median epoch." in parsed.text
+
+
+def test_the_only_phase_may_have_any_name(tmp_path: Path) -> None:
+    result = example()
+    result["history"] = [entry | {"phase": "tune"} for entry in result["history"]]
+    text, _ = page(tmp_path, result)
+    assert "Training loss</figcaption>" in text
+
+
+def test_a_phase_may_call_its_loss_by_another_name(tmp_path: Path) -> None:
+    result = phased()
+    last = next(e for e in reversed(result["history"]) if e["phase"] == "transfer")
+    last["parties"]["party2"] = {"reconstruction": 0.0123, "test_personalised_accuracy": 0.5}
+    last["parties"]["party3"] = {"loss": None}
+    _, parsed = page(tmp_path, result)
+    assert "transfer 2 4.00 s – reconstruction 0.0123 – 15 upload" in parsed.text
+
+
+def test_losses_of_very_many_parties_are_left_out_of_the_phases(tmp_path: Path) -> None:
+    _, parsed = page(tmp_path, phased(parties=[f"p{i}" for i in range(40)]))
+    assert "Phases Phase Epochs Time pretrain 3 6.00 s transfer 2 4.00 s" in parsed.text
+
+
+def test_what_parties_reach_beside_the_joint_network(tmp_path: Path) -> None:
+    result = example()
+    result["metrics"]["test"] |= {
+        "alone": {"party2": 0.51, "party1": 0.4},
+        "personalised": {"party3": 0.6},
+    }
+    _, parsed = page(tmp_path, result)
+    table = parsed.text.partition("Party by party ")[2]
+    assert table.startswith(
+        "Party Role Network Optimiser Test accuracy Alone Personalised "
+        "party1 active cnn sgd, lr 0.05 98.61 % 40.00 % – "
+        "party2 passive cnn sgd, lr 0.05 – 51.00 % – "
+        "party3 passive cnn sgd, lr 0.05 – – 60.00 % Shares of the test rows. Alone: "
+    )
+    many = example(parties=[f"p{i}" for i in range(40)])
+    many["metrics"]["test"]["alone"] = {f"p{i}": i / 100 for i in range(40)}
+    _, parsed = page(tmp_path, many)
+    assert "median 98.61 % 19.50 % highest 98.61 % 39.00 %" in parsed.text
 
 
 def test_the_same_results_give_the_same_bytes(tmp_path: Path) -> None:

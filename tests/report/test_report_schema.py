@@ -7,7 +7,7 @@ from typing import Any
 
 import jsonschema
 import pytest
-from report_examples import example, failed
+from report_examples import example, failed, phased
 
 from colonnade.errors import RunError
 from colonnade.report import check, load_schema
@@ -19,6 +19,7 @@ EXAMPLES = {
     "a party absent": example(absent={"party2": 0.91, "party4": 0.5}),
     "no classes": example(classes=[]),
     "failed": failed(),
+    "several phases": phased(),
 }
 
 
@@ -93,6 +94,18 @@ def test_accuracies_are_fractions() -> None:
     result["metrics"]["test"]["accuracy"] = 98.6
     with pytest.raises(jsonschema.ValidationError, match="maximum"):
         validator().validate(result)
+
+
+def test_similarities_are_no_shares() -> None:
+    result = copy.deepcopy(EXAMPLES["whole"])
+    result["metrics"]["test"] |= {"ssim": {"party2": -0.02}, "psnr": {"party2": 24.1}}
+    result["metrics"]["test"]["personalised"] = {"party2": 0.6}
+    validator().validate(result)
+    for measure, value in {"ssim": 87.0, "psnr": float("inf"), "personalised": 60.0}.items():
+        wrong = copy.deepcopy(result)
+        wrong["metrics"]["test"][measure] = {"party2": value}
+        with pytest.raises(jsonschema.ValidationError, match="maximum"):
+            validator().validate(wrong)
 
 
 def test_check_names_every_problem() -> None:

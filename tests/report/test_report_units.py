@@ -67,6 +67,14 @@ def test_points_always_show_their_sign() -> None:
     assert units.points(None) == "–"
 
 
+def test_similarities() -> None:
+    assert units.decimal(0.8714) == "0.87"
+    assert units.decimal(-0.0514, 3) == "−0.051"
+    assert units.decimal(-0.001) == "0.00"
+    assert units.decibels(24.06) == "24.1 dB"
+    assert units.decimal(None) == units.decibels(math.inf) == "–"
+
+
 def test_names_are_printable_and_short() -> None:
     assert units.plain("a\x1b[31m\nb\ud800") == "a?[31m?b?"
     assert units.shorten("class name 17", 9) == "clas…e 17"

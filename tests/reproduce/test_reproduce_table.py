@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 
 from colonnade.errors import ColonnadeError, ConfigError, RunError
-from colonnade.reproduce import cells, flow, plan, table, view, write
+from colonnade.reproduce import cells, chart, flow, plan, table, view, write
 from colonnade.reproduce.page import render
-from colonnade.reproduce.plan import Place
+from colonnade.reproduce.plan import Place, Size
 from colonnade.reproduce.table import Claim
 
+SIZES: tuple[Size, Size] = ("fast", "full")
 TEXT = """
 title = "Made up"
 expected = "one"
@@ -200,14 +202,15 @@ def test_a_selection_of_nothing_is_an_error(tmp_path: Path) -> None:
 
 def result(accuracy: float, parties: dict[str, float], seconds: float = 1.0) -> dict[str, Any]:
     """As much of a result.json as a table reads."""
+    history = []
+    for phase, epoch in (("pretrain", 1), ("train", 1), ("train", 2)):  # only the second counts
+        scores = {p: {"test_accuracy": v * epoch / 2} for p, v in parties.items()}
+        history.append({"phase": phase, "epoch": epoch, "parties": scores})
     return {
         "method": "made-up",
         "parties": ["party1", "party2", "party3"],
         "metrics": {"test": {"accuracy": accuracy, "per_party": parties}},
-        "history": [
-            {"epoch": e, "parties": {p: {"test_accuracy": v * e / 2} for p, v in parties.items()}}
-            for e in (1, 2)
-        ],
+        "history": history,
         "data": {"train_rows": 100},
         "config": {"batch_size": 32},
         "wire": {"bytes": 900, "by_phase": {"train": {"bytes": 800, "messages": 64}}},
@@ -274,26 +277,163 @@ def test_claims_are_judged_column_by_column(tmp_path: Path) -> None:
     made_up, runs, known = results(tmp_path)
     found = cells.cells(made_up, runs, known, True)
     (claim,) = cells.judged(made_up.claims, found)
-    assert (claim["holding"], claim["of"]) == (1, 2)
+    assert (claim["holding"], claim["unresolved"], claim["of"]) == (0, 1, 2)
     small, large = claim["verdicts"]
-    assert (small["column"], small["holds"], small["seeds_holding"]) == ("Small", True, 2)
-    assert small["margin"] == pytest.approx(22.0)
+    assert (small["column"], small["seeds_holding"]) == ("Small", 2)
+    assert small["margins"] == pytest.approx([20.0, 24.0])  # two seeds: a wide interval
+    assert view.verdict(small) == "not resolved (+22.00 ± 25.41 points, 2 seeds)"
     assert (large["holds"], large["seeds"], large["seeds_holding"]) == (False, 1, 0)
-    assert large["margin"] == pytest.approx(-20.0)
-    assert view.verdict(large) == "does not hold (−20.00)"
+    # the second seed of Split is missing, so only the first of Mixed counts: 50 against 80
+    assert large["margin"] == pytest.approx(-30.0) and large["interval"] is None
+    assert large["margins"] == [pytest.approx(-30.0), None]
+    assert view.verdict(large) == "does not hold (−30.00 points)"
     # in the paper: 90 > 80, but 95 < 96
     assert (claim["paper_holding"], claim["paper_of"]) == (1, 2)
 
 
 def test_a_tie_is_not_above_and_the_limit_is_within(tmp_path: Path) -> None:
     cell = cells.cells(*results(tmp_path), comparable=True)[0]
-    same = [replace(cell, row=row, mean=90.0 + extra) for row, extra in (("x", 0.0), ("y", 1.0))]
-    tie = [replace(one, mean=90.0) for one in same]
+    same = [
+        replace(cell, row=row, mean=90.0 + extra, values=[90.0 + extra])
+        for row, extra in (("x", 0.0), ("y", 1.0))
+    ]
+    tie = [replace(one, mean=90.0, values=[90.0]) for one in same]
     assert cells.judged([Claim("", above=("y",), below=("x",))], same)[0]["holding"] == 1
     assert cells.judged([Claim("", above=("y",), below=("x",))], tie)[0]["holding"] == 0
     assert cells.judged([Claim("", rows=("x", "y"), within=1.0)], same)[0]["holding"] == 1
     assert cells.judged([Claim("", rows=("x", "y"), within=0.9)], same)[0]["holding"] == 0
     assert cells.judged([Claim("", rows=("x", "z"), within=1.0)], same)[0]["of"] == 0
+
+
+def rows_of(cell: cells.Cell, **values: list[float | None]) -> list[cells.Cell]:
+    """Rows with these values by seed."""
+    known = {row: [v for v in numbers if v is not None] for row, numbers in values.items()}
+    return [
+        replace(cell, row=row, values=numbers, mean=fmean(known[row]) if known[row] else None)
+        for row, numbers in values.items()
+    ]
+
+
+def test_differences_are_paired_and_have_an_interval(tmp_path: Path) -> None:
+    cell = cells.cells(*results(tmp_path), comparable=True)[0]
+    # the seeds differ by tens of points, the paired rows by one
+    found = rows_of(cell, x=[50.0, 70.0, 90.0], y=[51.0, 71.5, 90.5], z=[60.0, 60.0, 60.0])
+    (claim,) = cells.judged([Claim("", above=("y",), below=("x",))], found)
+    (one,) = claim["verdicts"]
+    assert one["margins"] == pytest.approx([1.0, 1.5, 0.5])
+    # t(0.975, 2) = 4.3027; the deviation of the differences is 0.5
+    assert one["margin"] == pytest.approx(1.0)
+    assert one["interval"] == pytest.approx(4.302653 * 0.5 / 3**0.5, rel=1e-6)
+    assert (one["outcome"], claim["holding"], claim["unresolved"]) == ("not resolved", 0, 1)
+    assert view.count(claim) == "not resolved (+1.00 ± 1.24 points, 3 seeds)"
+    # lowest of `above` minus highest of `below`, in each seed
+    (claim,) = cells.judged([Claim("", above=("y",), below=("x", "z"))], found)
+    assert claim["verdicts"][0]["margins"] == pytest.approx([-9.0, 1.5, 0.5])
+    (claim,) = cells.judged([Claim("", above=("x",), below=("y",), columns=("Large",))], found)
+    assert claim["of"] == 0
+
+
+def test_a_claim_holds_fails_or_is_not_resolved(tmp_path: Path) -> None:
+    cell = cells.cells(*results(tmp_path), comparable=True)[0]
+    found = rows_of(cell, x=[50.0, 50.0], y=[51.0, 51.1], z=[49.0, 51.2], gap=[None, 60.0])
+    above = {row: Claim("", above=(row,), below=("x",)) for row in "yz"}
+    holds, unresolved = cells.judged(list(above.values()), found)
+    assert holds["verdicts"][0]["outcome"] == "holds"
+    assert unresolved["verdicts"][0]["outcome"] == "not resolved"
+    (fails,) = cells.judged([Claim("", above=("x",), below=("y",))], found)
+    assert fails["verdicts"][0]["outcome"] == "does not hold"
+    assert view.verdict(fails["verdicts"][0]) == "does not hold (−1.05 ± 0.64 points, 2 seeds)"
+    # one seed that both have: the sign alone, and no interval
+    (single,) = cells.judged([Claim("", above=("gap",), below=("x",))], found)
+    assert view.count(single) == "holds (+10.00 points)"
+    # none: nothing is said
+    never = rows_of(cell, x=[50.0, None], gap=[None, 60.0])
+    assert cells.judged([Claim("", above=("gap",), below=("x",))], never)[0]["of"] == 0
+
+
+def test_many_verdicts_are_counted_and_few_are_listed(tmp_path: Path) -> None:
+    cell = cells.cells(*results(tmp_path), comparable=True)[0]
+    values = {"high": [[51.0, 51.1], [50.0, 51.0], [49.0, 49.1]], "low": [[50.0, 50.0]] * 3}
+    found = [
+        replace(one, data=data)
+        for number, data in enumerate("ABC")
+        for one in rows_of(cell, **{row: list(v[number]) for row, v in values.items()})
+    ]
+    claims = cells.judged([Claim("High is above", above=("high",), below=("low",))], found)
+    assert view.count(claims[0]) == "holds in 1 of 3, 1 not resolved"
+    assert view.listed(claims[0])[1] == (
+        "B, halves, Small: not resolved (+0.50 ± 6.35 points, 2 seeds)"
+    )
+    text = write.markdown(content(tmp_path, claims=claims))
+    assert "B, halves, Small (+0.50, ?); C, halves, Small (−0.95) |" in text
+    assert "| High is above | A, halves | +1.05 ± 0.64 points, 2 seeds |" in text
+    more = {"verdicts": claims[0]["verdicts"] * 2, "of": 6, "holding": 2, "unresolved": 2}
+    assert len(view.listed(claims[0] | more)) == 4  # without the two that hold
+    page = render(content(tmp_path, claims=claims))
+    assert "holds (+1.05 ± 0.64 points, 2 seeds)" in page and "95 % interval" in page
+
+
+# --- further columns, other units, other axes -----------------------------------------------------
+
+
+FURTHER = TEXT.replace(
+    'row = "Mixed"\n', 'row = "Mixed"\ncolumns = { SSIM = "ssim", PSNR = "psnr" }\n', 1
+)
+
+
+def test_further_columns_are_further_numbers_of_the_same_run(tmp_path: Path) -> None:
+    table_ = made(tmp_path, FURTHER)
+    assert table_.names("columns") == ["Small", "Large", "SSIM", "PSNR"]
+    runs = plan.plan(table_, "fast", 1, {"blocks": ("",)}, "cpu")
+    assert [len(run.fills) for run in runs] == [1, 1, 6]
+    assert [(f.row, f.column, f.metric, f.parties) for f in runs[2].fills[-2:]] == [
+        ("Mixed", "SSIM", "ssim", ()),
+        ("Mixed", "PSNR", "psnr", ()),
+    ]
+    (run,) = plan.plan(table_, "fast", 1, {"columns": ("PSNR",)}, "cpu")
+    assert [fill.column for fill in run.fills] == ["PSNR"]
+    assert not plan.plan(table_, "fast", 1, {"rows": ("Split",)}, "cpu")[0].config.get("parties")
+    problems = mistakes(tmp_path, FURTHER.replace("SSIM =", "Small =", 1))
+    assert problems[0] == "table.toml: runs[2] fills A / halves /  / Mixed / Small again"
+
+
+def test_decibels_are_not_per_cent(tmp_path: Path) -> None:
+    made_up = made(tmp_path, FURTHER)
+    runs = plan.plan(made_up, "fast", 1, {"rows": ("Mixed",)}, "cpu")
+    one = result(0.5, {"party1": 0.5, "party2": 0.5})
+    one["metrics"]["test"] |= {
+        "ssim": {"party2": 0.25, "party3": 0.35},
+        "psnr": {"party2": 18.0, "party3": 20.0},
+    }
+    found = cells.cells(made_up, runs, {runs[0].key: one}, comparable=False)
+    shown = {cell.column: view.ours(vars(cell)) for cell in found}
+    assert shown == {"Small": "50.00", "Large": "50.00", "SSIM": "30.00", "PSNR": "19.00 dB"}
+    assert view.measure({"cells": [vars(cell) for cell in found]}).endswith("names nothing else")
+    low = [replace(cell, row="low") for cell in found]
+    (claim,) = cells.judged([Claim("", above=("Mixed",), below=("low",))], [*found, *low])
+    assert view.verdict(claim["verdicts"][3]) == "does not hold (0.00 dB)"
+
+
+def test_settings_of_one_row_at_the_fast_size(tmp_path: Path) -> None:
+    text = TEXT.replace("set.splitnn.dim = 8", "set.splitnn.dim = 8\nfast.splitnn.dim = 2")
+    fast, full = (plan.plan(made(tmp_path, text), size, 1, {}, "cpu")[0] for size in SIZES)
+    assert fast.config["splitnn"] == {"dim": 2, "hidden": 0}
+    assert full.config["splitnn"] == {"dim": 8, "hidden": 0}
+
+
+def test_a_figure_from_row_to_row(tmp_path: Path) -> None:
+    page = render(content(tmp_path, against="rows"))
+    assert "Test accuracy from row to row" in page and page.count("<figure>") == 2
+    assert ">Mixed, together</text>" in page and "<span>the paper</span>" in page
+    cells_ = [cell | {"difference": None} for cell in content(tmp_path)["cells"]]
+    small = render(content(tmp_path, against="rows", comparable=False, cells=cells_))
+    assert "<span>ours</span>" in small and "<span>the paper</span>" not in small
+    svg = chart.by_name(["a", "b", "c"], [[90.0, None, 91.0]], label="<")
+    assert svg.count("<circle") == 2 and ">90.5</text>" in svg and 'aria-label="&lt;"' in svg
+    assert chart.by_name(["a"], [[None]], label="").count("<circle") == 0
+
+
+# --- communication and pages ----------------------------------------------------------------------
 
 
 def test_messages_per_batch_and_passive_party(tmp_path: Path) -> None:
@@ -317,6 +457,7 @@ def content(tmp_path: Path, **changes: Any) -> dict[str, Any]:
         "name": "made-up",
         "title": 'Made up <b>"&"</b>',
         "kind": "table",
+        "against": "epochs",
         "paper": "",
         "comparable": True,
         "note": "A note.",
@@ -343,8 +484,10 @@ def test_markdown(tmp_path: Path) -> None:
     text = write.markdown(content(tmp_path))
     assert "| Split | 92.00 ± 2.83 / 90.00 ± 1.00 / +2.00 | 50.00 / 95.00 / −45.00 |" in text
     assert "| Mixed, together | 70.00 ± 7.07 | 70.00 ± 7.07 |" in text
-    assert "| Split is above Mixed | holds in 1 of 2 | 1 of 2 | A, halves, Large (−20.00) |" in text
-    assert "| A | Split | 4 | 1 | 400 B | 1.00 s |" in text
+    assert "| Split is above Mixed | holds in 0 of 2, 1 not resolved | 1 of 2 | A, halves, " in text
+    assert "| A, halves, Small (+22.00, ?); A, halves, Large (−30.00) |" in text
+    assert "| A, halves | +22.00 ± 25.41 points, 2 seeds | −30.00 points |" in text
+    assert "| A | Split | 4 | 1 | 400 B | 800 B | 1.00 s |" in text
     assert "Failed: `a-run`: ConfigError: two lines" in text
     assert "C is left out" in text and "* Ours is made up." in text and "commit abc" in text
     assert "Not comparable" not in text
