@@ -369,12 +369,9 @@ class Party:
             "hop": self.hop,
             "clock": self.clock,
             "steps": self.steps,
-            "shelf": self.snapshot_of_shelf(),
+            # The tensors lie beside the checkpoints, each under this name.
+            "shelf": {name: f"{self.name}.{name}" for name in self.shelf},
         }
-
-    def snapshot_of_shelf(self) -> dict[str, str]:
-        """By name, where each tensor of the shelf lies beside the checkpoints."""
-        return {name: f"{self.name}.{name}" for name in self.shelf}
 
     def resume(self, snapshot: dict[str, Any]) -> None:
         """Go on from a snapshot: call before the role starts."""
@@ -420,6 +417,7 @@ class Party:
         moves: Moves | None = None,
     ) -> Iterator[Batch]:
         """Batches from number `start` on; rows are gathered and converted many batches at once."""
+        moves = moves and moves.to(self.device)
         row_bytes = 4 * max(1, split.x[:1].numel())
         chunk = size * max(1, CHUNK_BYTES // (row_bytes * size))
         # Chunks lie at the same places after a resume: equal memory alignment, equal bits.
@@ -456,7 +454,7 @@ class Party:
 
     def _flips(self, moves: Moves, span: slice) -> Tensor:
         """Which tiles are mirrored: none, where the whole image was before it was cut."""
-        flips = moves.flips[span].to(self.device)
+        flips = moves.flips[span]
         return flips if self.window is None else torch.zeros_like(flips)
 
     def _set_rates(self, epochs_done: float) -> None:

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 RATES = {"sgd": 0.05, "adagrad": 0.01, "adam": 0.001, "adamw": 0.001}  # where none is given
 
+STEPS = (0.3, 0.6, 0.8)  # of a phase: 60, 120 and 160 of 200 epochs
+
 
 @dataclass(frozen=True)
 class Recipe:
@@ -24,7 +26,7 @@ class Recipe:
     momentum: float = 0.9  # sgd only
     nesterov: bool = False  # sgd only
     weight_decay: float = 0.0
-    schedule: Literal["cosine", "constant"] = "cosine"
+    schedule: Literal["cosine", "steps", "constant"] = "cosine"
     warmup: float = 0.0  # epochs of linear warm-up
     precision: Literal["float32", "bfloat16"] = "float32"  # of products and convolutions
 
@@ -71,4 +73,6 @@ def rate_factor(recipe: Recipe, epochs_done: float, epochs: int) -> float:
     if recipe.schedule == "constant":
         return 1.0
     done = (epochs_done - recipe.warmup) / max(epochs - recipe.warmup, 1e-9)
+    if recipe.schedule == "steps":
+        return float(0.2 ** sum(done >= place for place in STEPS))
     return 0.5 * (1.0 + math.cos(math.pi * min(done, 1.0)))

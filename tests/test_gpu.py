@@ -36,9 +36,31 @@ def settings(**changes: Any) -> dict[str, Any]:
     return base | changes
 
 
-@pytest.mark.parametrize("method", ["splitnn", "easter", "aggvfl", "cvfl"])
+def tiled(method: str, **changes: Any) -> dict[str, Any]:
+    """Methods over image tiles have one network, and parties of one kind."""
+    own = {"adptvfedconv": {"pretrain_epochs": 2, "finetune_epochs": 2, "chunk": 400}}
+    return settings(
+        method=method,
+        model="vgg16",
+        model_options={"width": 0.25, "fc": [64]},
+        batch_size=64,
+        epochs=3,
+        data={"name": "mnist-sample", "train_rows": 2560, "flip": True, "shift": 1},
+        parties={name: {} for name in "abcd"},
+        **{key: options | changes for key, options in own.items() if key == method},
+    )
+
+
+TILED = {
+    "adptvfedconv": tiled("adptvfedconv"),
+    "adptvfedconv, streamed": tiled("adptvfedconv", augment="consistent"),
+    "splitconv": tiled("splitconv"),
+}
+
+
+@pytest.mark.parametrize("method", ["splitnn", "easter", "aggvfl", "cvfl", *TILED])
 def test_the_same_bits_twice_strict_and_resumed(method: str, tmp_path: Path) -> None:
-    plain = settings(method=method)
+    plain = TILED.get(method) or settings(method=method)
     whole = colonnade.run(plain, out=tmp_path / "whole")
     again = colonnade.run(plain, out=tmp_path / "again")
     strict = colonnade.run(plain | {"strict": True}, out=tmp_path / "strict")
@@ -56,7 +78,7 @@ def test_the_same_bits_twice_strict_and_resumed(method: str, tmp_path: Path) -> 
 
 
 @pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")
-@pytest.mark.parametrize("method", ["splitnn", "easter", "aggvfl"])
+@pytest.mark.parametrize("method", ["splitnn", "easter", "aggvfl", *TILED])
 def test_a_step_never_waits_for_the_gpu(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,16 +102,17 @@ def test_a_step_never_waits_for_the_gpu(
     monkeypatch.setattr(Party, "_set_rates", watched)
     monkeypatch.setattr(Party, "_end_epoch", released)
     try:
-        unmasked = {"easter": {"mask": "none"}, "checkpoint": {"epochs": 0}}
-        colonnade.run(settings(method=method, evaluate_every=0, **unmasked), out=tmp_path / "run")
+        quiet = {"evaluate_every": 0, "easter": {"mask": "none"}, "checkpoint": {"epochs": 0}}
+        plain = TILED.get(method) or settings(method=method)
+        colonnade.run(plain | quiet, out=tmp_path / "run")
     finally:
         torch.cuda.set_sync_debug_mode("default")
 
 
-@pytest.mark.parametrize("method", ["splitnn", "easter"])
+@pytest.mark.parametrize("method", ["splitnn", "easter", "adptvfedconv"])
 def test_one_process_per_party_gives_the_same_bits(method: str, tmp_path: Path) -> None:
     pytest.importorskip("grpc")
-    plain = settings(method=method)
+    plain = TILED.get(method) or settings(method=method)
     local = colonnade.run(plain, out=tmp_path / "local")
     apart = colonnade.run(plain, out=tmp_path / "apart", runtime="process")
     assert apart.weights_sha256 == local.weights_sha256

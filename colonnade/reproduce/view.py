@@ -112,10 +112,13 @@ def listed(claim: Mapping[str, Any]) -> list[str]:
 
 def printed(claim: Mapping[str, Any]) -> str:
     """The same in the paper's own numbers."""
-    if claim["paper_of"] == 1:
-        word = "holds" if claim["paper_holding"] else "does not hold"
-        return f"{word} ({units.points(claim['paper_margins'][0])} points)"
-    return f"{claim['paper_holding']} of {claim['paper_of']}" if claim["paper_of"] else ""
+    if not claim["paper_of"]:
+        return ""
+    counted = f"{claim['paper_holding']} of {claim['paper_of']}"
+    if claim["paper_of"] > FEW:
+        return counted
+    margins = ", ".join(map(units.points, claim["paper_margins"])) + " points"
+    return f"{counted} ({margins})" if claim["paper_of"] > 1 else margins
 
 
 def judged(claim: Mapping[str, Any]) -> dict[str, Any]:

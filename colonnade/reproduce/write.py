@@ -75,7 +75,9 @@ def _claims(content: Content) -> Iterator[str]:
             if not one["holds"] and claim["of"] > 1
         ]
         rows.append([claim["text"], view.count(claim), view.printed(claim), "; ".join(against)])
-    yield from _table(["claim", "ours", "paper's numbers", "where not (?: not resolved)"], rows)
+    heads = ["claim", "ours", "paper's numbers", "where not (?: not resolved)"]
+    shown = 4 if any(row[3] for row in rows) else 3
+    yield from _table(heads[:shown], [row[:shown] for row in rows])
     yield from _differences([c for c in claims if c["of"] > 1 and view.paired(c)])
 
 

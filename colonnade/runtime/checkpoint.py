@@ -28,11 +28,11 @@ class Shelf:
         self._folder = folder / "shelf"
 
     def write(self, party: Party) -> None:
-        for name, stem in party.snapshot_of_shelf().items():
-            place = self._folder / f"{stem}.npy"
+        for name, tensor in party.shelf.items():
+            place = self._folder / f"{party.name}.{name}.npy"
             if not place.exists():
                 self._folder.mkdir(parents=True, exist_ok=True)
-                state.write_array(party.shelf[name], place)
+                state.write_array(tensor, place)
 
     def fill(self, *snapshots: dict[str, Any]) -> None:
         """Put the tensors into the snapshots that name them; what nobody names is removed."""

@@ -429,7 +429,7 @@ def test_a_figure_from_row_to_row(tmp_path: Path) -> None:
     small = render(content(tmp_path, against="rows", comparable=False, cells=cells_))
     assert "<span>ours</span>" in small and "<span>the paper</span>" not in small
     svg = chart.by_name(["a", "b", "c"], [[90.0, None, 91.0]], label="<")
-    assert svg.count("<circle") == 2 and ">90.5</text>" in svg and 'aria-label="&lt;"' in svg
+    assert svg.count("<circle") == 2 and ">90.5 %</text>" in svg and 'aria-label="&lt;"' in svg
     assert chart.by_name(["a"], [[None]], label="").count("<circle") == 0
 
 
