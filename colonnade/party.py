@@ -351,7 +351,9 @@ class Party:
 
     def weights(self) -> dict[str, dict[str, Tensor]]:
         """The state of every module, by name: parameters and buffers."""
-        return {name: dict(module.state_dict()) for name, module in self.modules().items()}
+        # After a resume also of those that the role did not need again; optimisers are none.
+        unused = {name: kept for name, kept in self._saved.items() if "param_groups" not in kept}
+        return unused | {name: dict(kept.state_dict()) for name, kept in self.modules().items()}
 
     def weights_sha256(self) -> str:
         return hashlib.sha256(codec.encode(self.weights())).hexdigest()

@@ -25,6 +25,7 @@ from colonnade.partition import View
 from colonnade.party import Party, Schedule
 from colonnade.result import read_json
 from colonnade.runtime import local
+from colonnade.runtime.drive import reproducible
 from colonnade.wire import Ledger, Wire
 
 SPLIT = "predict"
@@ -95,8 +96,10 @@ class Trained:
 
         book = Ledger(_touched(self.path / "ledger-predict.jsonl"))
         mail = local.Mailboxes({kind.name: kind for kind in method.kinds}, book)
+        device = next(iter(members.values())).device
         try:
-            answers = local.run(members, start, mail)
+            with reproducible(self.config.run.threads, device.type == "cuda"):
+                answers = local.run(members, start, mail)
         finally:
             book.close()
         return {

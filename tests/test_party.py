@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from colonnade import state
 from colonnade.data import Column, Preparation, Split
 from colonnade.errors import ColonnadeError
 from colonnade.party import Party, Schedule, derive
 from colonnade.recipe import Recipe, rate_factor
+from colonnade.runtime.checkpoint import Checkpoints, OwnCheckpoints
 
 ROWS = 23
 
@@ -140,6 +143,231 @@ def test_what_was_not_kept_again_stays_in_the_next_snapshot() -> None:
     later = party()
     later.resume(me.snapshot())
     assert "early" in later.snapshot()["kept"]
+
+
+def test_what_was_not_kept_again_is_still_among_the_weights() -> None:
+    """A role that is resumed behind a phase does not touch the networks of that phase again."""
+    me = party()
+    layer = me.keep("early", lambda: nn.Linear(2, 2))
+    me.optimizer(layer)
+    for _ in me.epochs("warm", 1):
+        layer(torch.ones(1, 2)).sum().backward()
+        me.optimizer(layer).step()
+    me.keep("late", lambda: nn.BatchNorm1d(2))
+    later = party()
+    later.resume(me.snapshot())
+    assert set(later.weights()) == {"early", "late"}  # an optimiser is no network
+    assert later.weights_sha256() == me.weights_sha256()
+    later.keep("late", lambda: nn.BatchNorm1d(2)).weight.data.fill_(3)
+    assert later.weights()["late"]["weight"].tolist() == [3, 3]
+    assert later.weights_sha256() != me.weights_sha256()
+
+
+def test_what_is_kept_again_draws_nothing() -> None:
+    """What a network draws when it is made was drawn before the checkpoint: not again after it."""
+
+    def role(me: Party) -> list[float]:
+        drawn = []
+        for _ in me.epochs():
+            me.keep("layer", lambda: nn.Linear(20, 30))
+            drawn += [float(torch.rand(())) for _ in me.batches()]
+        return drawn
+
+    snapshots: list[dict[str, Any]] = []
+    whole = party()
+    whole.on_checkpoint = lambda p: snapshots.append(p.snapshot())
+    torch.manual_seed(0)
+    wanted = role(whole)
+    assert len(set(wanted)) == 15
+    for epochs, snapshot in enumerate(snapshots[:2], start=1):
+        resumed = party()
+        resumed.resume(snapshot)
+        torch.manual_seed(999)
+        assert role(resumed) == wanted[5 * epochs :]
+
+
+def test_what_is_dropped_is_gone() -> None:
+    me = party()
+    layer = me.keep("layer", lambda: nn.Linear(2, 2))
+    other = me.keep("other", lambda: nn.Linear(2, 2))
+    first = me.optimizer(layer, name="first")
+    second = me.optimizer(other, name="second", lr=2.0)
+    me.drop("layer", "first", "never there")
+    assert not me.holds("layer")
+    assert not me.holds("first")
+    assert set(me.snapshot()["kept"]) == {"other", "second"}
+    assert set(me.weights()) == {"other"}
+    for group in (*first.param_groups, *second.param_groups):
+        group["lr"] = 77.0
+    for _ in me.epochs("train", 1):
+        for _ in me.batches():
+            pass
+    assert first.param_groups[0]["lr"] == 77.0  # the schedule has forgotten it
+    assert second.param_groups[0]["lr"] == 2.0
+    assert me.keep("layer", lambda: nn.Linear(2, 3)).out_features == 3  # made anew
+
+
+def test_what_waits_in_a_checkpoint_can_be_dropped() -> None:
+    me = party()
+    me.keep("layer", lambda: nn.Linear(2, 2))
+    later = party()
+    later.resume(me.snapshot())
+    later.drop("layer")
+    assert not later.holds("layer")
+    assert later.snapshot()["kept"] == {}
+    assert later.weights() == {}
+
+
+def test_to_pass_by_is_to_be_where_the_others_are() -> None:
+    """Whoever has nothing to do in a phase writes its checkpoints, at the same steps."""
+    places: dict[str, list[Any]] = {"bank": [], "shop": []}
+    snapshots: list[dict[str, Any]] = []
+
+    def note(me: Party) -> None:
+        places[me.name].append((me.position, me.steps))
+        if me.name == "shop":
+            snapshots.append(me.snapshot())
+
+    busy, idle = party("bank"), party("shop")
+    busy.on_checkpoint = idle.on_checkpoint = note
+    for _ in busy.epochs("pretrain", 2):
+        for _ in busy.batches(shared=False):
+            pass
+    idle.pass_by("pretrain", 2)
+    assert places["bank"] == [(("pretrain", 1, 0), 5), (("pretrain", 2, 0), 10)]
+    assert places["shop"] == places["bank"]
+    assert [row["epoch"] for row in idle.history] == [1, 2]
+    assert list(idle.epochs("pretrain", 2)) == []
+    resumed = party("shop")  # from the middle it goes on where it was
+    resumed.resume(snapshots[0])
+    resumed.on_checkpoint = note
+    resumed.pass_by("pretrain", 2)
+    assert places["shop"][2:] == places["bank"][1:]
+    resumed.pass_by("pretrain", 2)  # and once it is over, it is over
+    assert (resumed.steps, len(places["shop"])) == (10, 3)
+
+
+def test_to_pass_by_nothing() -> None:
+    me = party()
+    me.on_checkpoint = lambda p: pytest.fail("there was nothing to save")
+    me.pass_by("pretrain", 0)
+    assert (me.steps, me.history) == (0, [])
+
+
+# ---- the shelf ---------------------------------------------------------------------------------
+
+
+MAPS = torch.arange(6, dtype=torch.float16).reshape(1, 2, 3)
+
+
+def with_a_shelf(me: Party, save: Callable[[Party], object], maps: Tensor = MAPS) -> None:
+    """A phase without a shelf, one that fills it, then the training; saved after every epoch."""
+    me.on_checkpoint = lambda p: (save(p), None)[1]
+    for _ in me.epochs("warm", 1):
+        pass
+    for _ in me.epochs("fill", 1):
+        me.shelf["maps"] = maps
+    for _ in me.epochs():
+        pass
+
+
+def facts(file: Path) -> tuple[int, int]:
+    return file.stat().st_ino, file.stat().st_mtime_ns
+
+
+@pytest.mark.parametrize("sort", ["together", "own"])
+def test_a_shelf_is_written_once_and_restored(sort: str, tmp_path: Path) -> None:
+    together = Checkpoints(tmp_path, ["bank"])
+    own = OwnCheckpoints(tmp_path, lambda: None)
+    file = tmp_path / "shelf" / "bank.maps.npy"
+    seen: list[Any] = []
+
+    def save(me: Party) -> None:
+        together.save(me) if sort == "together" else own.save(me)
+        seen.append((me.position[0], facts(file) if file.exists() else None))
+
+    with_a_shelf(party(), save)
+    assert [phase for phase, _ in seen] == ["warm", "fill", "train", "train", "train"]
+    assert seen[0][1] is None
+    assert len({there for _, there in seen[1:]}) == 1
+    for skeleton in tmp_path.rglob("*.json"):
+        assert '"bank.maps"' in skeleton.read_text() or "warm" in str(skeleton)
+    for tensors in tmp_path.rglob("*.safetensors"):
+        assert not [name for name in state.read_tensors(tensors) if "maps" in name]
+    if sort == "together":
+        found = together.latest()
+        assert found is not None
+        snapshot = found["bank"]
+    else:
+        back = own.go_back(own.held()[-1])
+        assert back is not None
+        snapshot = back
+    resumed = party()
+    resumed.resume(snapshot)
+    assert resumed.shelf["maps"].dtype == torch.float16
+    assert torch.equal(resumed.shelf["maps"], MAPS)
+    assert list(resumed.epochs()) == []
+    assert resumed.snapshot()["shelf"] == {"maps": "bank.maps"}
+    assert facts(file) == seen[-1][1]
+
+
+def test_the_shelf_of_a_checkpoint_that_not_all_have_reached_is_removed(tmp_path: Path) -> None:
+    """Back to before it was filled; what is put there then is written anew."""
+    checkpoints = Checkpoints(tmp_path, ["bank", "shop"])
+    file = tmp_path / "shelf" / "bank.maps.npy"
+    slow = party("shop")
+    slow.on_checkpoint = checkpoints.save
+    for _ in slow.epochs("warm", 1):
+        pass
+    with_a_shelf(party(), checkpoints.save)
+    assert file.exists()
+    found = checkpoints.latest()
+    assert found is not None
+    assert [found[name]["positions"] for name in ("bank", "shop")] == [{"warm": [1, 0]}] * 2
+    assert not file.exists()
+    resumed = party()
+    resumed.resume(found["bank"])
+    assert resumed.shelf == {}
+    with_a_shelf(resumed, checkpoints.save, MAPS + 1)
+    assert torch.equal(state.read_array(file), MAPS + 1)
+
+
+def test_a_party_of_its_own_goes_back_to_before_its_shelf(tmp_path: Path) -> None:
+    checkpoints = OwnCheckpoints(tmp_path, lambda: None)
+    file = tmp_path / "shelf" / "bank.maps.npy"
+    me = party()
+    with_a_shelf(me, checkpoints.save)
+    checkpoints.finish(me)
+    assert torch.equal(checkpoints.last_word()["shelf"]["maps"], MAPS)
+    assert file.exists()
+    warm, filled, *_ = checkpoints.held()
+    back = checkpoints.go_back(filled)
+    assert back is not None
+    assert torch.equal(back["shelf"]["maps"], MAPS)
+    assert not checkpoints.finished
+    back = checkpoints.go_back(warm)
+    assert back is not None
+    assert back["shelf"] == {}
+    assert not file.exists()
+    resumed = party()
+    resumed.resume(back)
+    with_a_shelf(resumed, checkpoints.save, MAPS + 1)
+    assert torch.equal(state.read_array(file), MAPS + 1)
+    assert checkpoints.go_back(None) is None
+    assert not tmp_path.exists()
+
+
+def test_the_shelves_of_two_parties_lie_side_by_side(tmp_path: Path) -> None:
+    """Also that of a party whose role has ended."""
+    checkpoints = Checkpoints(tmp_path, ["bank", "shop"])
+    ended = party("shop")
+    with_a_shelf(ended, lambda p: None, MAPS + 1)
+    checkpoints.finish(ended)
+    with_a_shelf(party(), checkpoints.save)
+    found = checkpoints.latest()
+    assert found is not None
+    assert torch.equal(found["bank"]["shelf"]["maps"], MAPS)
+    assert torch.equal(found["shop"]["shelf"]["maps"], MAPS + 1)
 
 
 def test_the_methods_own_state_survives() -> None:

@@ -222,7 +222,7 @@ async def active(me: Party, passives: list[Peer], cfg: AdptVFedConv) -> None:
             me.log(loss=step(classifier(maps), batch, optimizer))  # 5.
         for name in me.evaluations:
             me.score(name, active_logits(me, classifier, me.shelf[name][0]))
-    if cfg.inversion:
+    if cfg.inversion and "test" in me.shelf:
         invert(me, passives, mosaic, cfg)
 
 

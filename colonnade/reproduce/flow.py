@@ -118,7 +118,7 @@ def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, A
         "size": request.size,
         "comparable": comparable,
         "note": mode.note,
-        "unit": "percent",
+        "unit": "percent; dB for the metric psnr",
         "seeds": list(range(seeds)),
         "command": request.command(),
         "colonnade": __version__,

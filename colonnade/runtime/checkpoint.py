@@ -10,7 +10,8 @@ A resumed run starts every role from the newest place that all members have reac
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,13 @@ class Shelf:
             if not place.exists():
                 self._folder.mkdir(parents=True, exist_ok=True)
                 state.write_array(tensor, place)
+
+    def known(self, party: Party) -> dict[str, Any]:
+        """The snapshot of a role that has ended: it needs no more than was written before."""
+        snapshot = party.snapshot()
+        written = {place.stem for place in self._folder.glob("*.npy")}
+        snapshot["shelf"] = {k: stem for k, stem in snapshot["shelf"].items() if stem in written}
+        return snapshot
 
     def fill(self, *snapshots: dict[str, Any]) -> None:
         """Put the tensors into the snapshots that name them; what nobody names is removed."""
@@ -72,8 +80,7 @@ class Checkpoints:
     def finish(self, party: Party) -> None:
         """The role has ended: this is its last word."""
         self._finished.mkdir(parents=True, exist_ok=True)
-        self._shelf.write(party)
-        state.save(party.snapshot(), self._finished / party.name)
+        state.save(self._shelf.known(party), self._finished / party.name)
 
     def latest(self) -> dict[str, Any] | None:
         """The newest snapshot of every member, or None; what lies beyond it is removed."""
@@ -133,13 +140,15 @@ class OwnCheckpoints:
         label = f"{phase}-{epoch:05d}-{step:07d}"
         held = self._files()
         number = int(held[-1].name.partition("-")[0]) + 1 if held else 0
-        self._write(party, self._folder / f"{number:06d}-{label}")
+        with _writing(self._folder):
+            self._shelf.write(party)
+        self._write(party.snapshot(), self._folder / f"{number:06d}-{label}")
         return label
 
     def finish(self, party: Party) -> None:
         """The role has ended: this is its last word."""
         self._before()
-        self._write(party, self._finished)
+        self._write(self._shelf.known(party), self._finished)
 
     @property
     def finished(self) -> bool:
@@ -192,16 +201,10 @@ class OwnCheckpoints:
         if self._folder.exists():
             shutil.rmtree(self._folder)
 
-    def _write(self, party: Party, place: Path) -> None:
-        try:
+    def _write(self, snapshot: dict[str, Any], place: Path) -> None:
+        with _writing(place):
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._shelf.write(party)
-            state.save(party.snapshot(), place)
-        except (OSError, SafetensorError) as error:
-            raise RunError(
-                f"the checkpoint {place} cannot be written: {error}. Make room and start again: "
-                "the one before is intact"
-            ) from error
+            state.save(snapshot, place)
 
     def _files(self) -> list[Path]:
         if not self._folder.exists():
@@ -236,6 +239,17 @@ class NoCheckpoints(OwnCheckpoints):
         return None
 
     def commit(self, label: str) -> None: ...
+
+
+@contextmanager
+def _writing(place: Path) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise RunError(
+            f"the checkpoint {place} cannot be written: {error}. Make room and start again: the "
+            "one before is intact"
+        ) from error
 
 
 def _remove(place: Path) -> None:

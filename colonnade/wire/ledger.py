@@ -220,7 +220,7 @@ def summarise(rows: Iterable[Mapping[str, Any]], kinds: Mapping[str, Kind]) -> d
         sender["sent_messages"] += 1
         receiver["received_bytes"] += size
         receiver["received_messages"] += 1
-        if row["phase"] == "train":
+        if row["phase"] == "train" and not (name in kinds and kinds[name].paces):
             hops.add(row["hop"])
     return {
         "bytes": sum(phase["bytes"] for phase in by_phase.values()),

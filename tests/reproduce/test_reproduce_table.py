@@ -289,6 +289,10 @@ def test_claims_are_judged_column_by_column(tmp_path: Path) -> None:
     assert view.verdict(large) == "does not hold (−30.00 points)"
     # in the paper: 90 > 80, but 95 < 96
     assert (claim["paper_holding"], claim["paper_of"]) == (1, 2)
+    assert view.printed(claim) == "1 of 2 (+10.00, −1.00 points)"
+    # a variant has no number of its own in the paper
+    variants = [replace(cell, variant=cell.row == "Mixed") for cell in found]
+    assert view.printed(cells.judged(made_up.claims, variants)[0]) == ""
 
 
 def test_a_tie_is_not_above_and_the_limit_is_within(tmp_path: Path) -> None:
@@ -444,6 +448,7 @@ def test_messages_per_batch_and_passive_party(tmp_path: Path) -> None:
     assert {line["bytes_per_epoch"] for line in lines} == {400.0}
     known["a-halves-split-small-seed0"] |= {"parties": ["all"]}
     assert cells.traffic(runs, known)[0]["messages_per_batch_and_passive"] is None
+    assert [write.messages(n) for n in (None, 0, 0.001, 4.0)] == ["–", "0", "< 0.01", "4"]
     (split, mixed) = cells.communication(cells.traffic(runs, known))
     assert (split["rows"], split["runs"]) == ("Split", 3)
     assert (mixed["rows"], mixed["runs"]) == ("Mixed; Mixed, together", 2)
@@ -484,7 +489,9 @@ def test_markdown(tmp_path: Path) -> None:
     text = write.markdown(content(tmp_path))
     assert "| Split | 92.00 ± 2.83 / 90.00 ± 1.00 / +2.00 | 50.00 / 95.00 / −45.00 |" in text
     assert "| Mixed, together | 70.00 ± 7.07 | 70.00 ± 7.07 |" in text
-    assert "| Split is above Mixed | holds in 0 of 2, 1 not resolved | 1 of 2 | A, halves, " in text
+    assert (
+        "| Split is above Mixed | holds in 0 of 2, 1 not resolved | 1 of 2 (+10.00, −1.00 " in text
+    )
     assert "| A, halves, Small (+22.00, ?); A, halves, Large (−30.00) |" in text
     assert "| A, halves | +22.00 ± 25.41 points, 2 seeds | −30.00 points |" in text
     assert "| A | Split | 4 | 1 | 400 B | 800 B | 1.00 s |" in text

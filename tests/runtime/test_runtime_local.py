@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +15,12 @@ from colonnade.party import Party, Schedule
 from colonnade.recipe import Recipe
 from colonnade.runtime import local
 from colonnade.runtime.drive import drive
-from colonnade.wire import Kind, Ledger, Peer, Recv, Wire, recv_any
+from colonnade.wire import Kind, Ledger, Peer, Recv, Wire, ledger, recv_any
 
 NUMBER = Kind("number", (), "nothing", dtype="any")
 OTHER = Kind("other", (), "nothing", dtype="any")
 TREE = Kind("tree", None, "nothing")
+NEXT = Kind("next", None, "nothing", paces=True)
 
 Program = Callable[[Party, dict[str, Peer]], Coroutine[Any, Any, Any]]
 
@@ -331,3 +333,37 @@ def test_rounds_count_messages_that_waited_for_each_other() -> None:
         return me.hop
 
     assert play({"a": a, "b": b, "c": c}) == {"a": 2, "b": 1, "c": 1}
+
+
+@pytest.mark.parametrize("asked", [1, 4])
+def test_to_say_go_on_is_no_round(asked: int, tmp_path: Path) -> None:
+    """What is sent in parts, each when it is asked for, is sent at once: one round."""
+
+    async def a(me: Party, peers: dict[str, Peer]) -> int:
+        me.phase = "train"
+        for _ in range(asked):
+            peers["b"].send(NEXT, True)
+            await peers["b"].recv(NUMBER)
+        return me.hop
+
+    async def b(me: Party, peers: dict[str, Peer]) -> int:
+        me.phase = "train"
+        for part in range(asked):
+            await peers["a"].recv(NEXT)
+            peers["a"].send(NUMBER, number(part))
+        return me.hop
+
+    programs = {"a": a, "b": b}
+    kinds = {kind.name: kind for kind in (NUMBER, NEXT)}
+    book = Ledger(tmp_path / "ledger.jsonl")
+
+    def start(me: Party, wire: Wire) -> Coroutine[Any, Any, Any]:
+        return programs[me.name](me, {name: Peer(name, wire) for name in programs})
+
+    found = local.run(parties(*programs), start, local.Mailboxes(kinds, book))
+    book.close()
+    assert found == {"a": 1, "b": 0}  # b has waited for nothing but the word to go on
+    summary = ledger.summarise(ledger.read(tmp_path / "ledger.jsonl"), kinds)
+    assert (summary["rounds"], summary["messages"]) == (1, 2 * asked)
+    told = [r["hop"] for r in ledger.read(tmp_path / "ledger.jsonl") if r["kind"] == "next"]
+    assert told == [0] + [1] * (asked - 1)  # what a had waited for, and no more

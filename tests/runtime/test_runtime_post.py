@@ -22,7 +22,8 @@ from colonnade.wire.policy import Allow, Gate, Policy
 
 EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="noise")
 WEIGHTS = Kind("weights", None, reveals="noise", dtype="any")
-KINDS = {kind.name: kind for kind in (EMBEDDING, WEIGHTS)}
+NEXT = Kind("next", None, reveals="nothing", paces=True)
+KINDS = {kind.name: kind for kind in (EMBEDDING, WEIGHTS, NEXT)}
 MEMBERS = frozenset({"bank", "shop"})
 
 
@@ -67,6 +68,14 @@ def test_a_large_message_travels_in_parts_and_lies_aligned() -> None:
         assert message.value.data_ptr() % 64 == 0  # type: ignore[union-attr]
         assert (message.hop, message.epoch, message.step) == (4, 1, 2)
     assert bank.take("shop", EMBEDDING) is None
+
+
+def test_only_a_message_that_says_more_than_go_on_is_a_round() -> None:
+    sent: list[Any] = []
+    office = post("shop", sent)
+    office.put(Me, "bank", EMBEDDING, torch.zeros(1, 2))  # type: ignore[arg-type]
+    office.put(Me, "bank", NEXT, True)  # type: ignore[arg-type]
+    assert [part.hop for part, _ in sent] == [4, 3]
 
 
 def test_what_is_sent_to_several_is_encoded_once_and_anew_when_it_changes() -> None:
