@@ -361,13 +361,32 @@ def test_the_shelves_of_two_parties_lie_side_by_side(tmp_path: Path) -> None:
     """Also that of a party whose role has ended."""
     checkpoints = Checkpoints(tmp_path, ["bank", "shop"])
     ended = party("shop")
-    with_a_shelf(ended, lambda p: None, MAPS + 1)
+    with_a_shelf(ended, checkpoints.save, MAPS + 1)
     checkpoints.finish(ended)
-    with_a_shelf(party(), checkpoints.save)
+    bank = party()
+    with_a_shelf(bank, checkpoints.save)
+    for _ in bank.epochs("longer", 1):  # a place that the other has never seen
+        pass
     found = checkpoints.latest()
     assert found is not None
+    assert "longer" in found["bank"]["positions"]
     assert torch.equal(found["bank"]["shelf"]["maps"], MAPS)
     assert torch.equal(found["shop"]["shelf"]["maps"], MAPS + 1)
+
+
+@pytest.mark.parametrize("sort", ["together", "own"])
+def test_the_end_of_a_role_is_too_late_to_write_its_shelf(sort: str, tmp_path: Path) -> None:
+    """A run without checkpoints does not write its largest tensors for nothing."""
+    me = party()
+    with_a_shelf(me, lambda p: None)
+    if sort == "together":
+        Checkpoints(tmp_path, ["bank"]).finish(me)
+    else:
+        checkpoints = OwnCheckpoints(tmp_path, lambda: None)
+        checkpoints.finish(me)
+        assert checkpoints.last_word()["shelf"] == {}
+    assert list(tmp_path.rglob("*.json"))
+    assert not list(tmp_path.rglob("*.npy"))
 
 
 def test_the_methods_own_state_survives() -> None:

@@ -48,6 +48,7 @@ from colonnade.errors import MethodError
 from colonnade.method import Method, Role
 from colonnade.models import EVERYWHERE, Sides, pools, split, tell_flips, vgg16, vgg_decoder
 from colonnade.partition import Mosaic, View, margin
+from colonnade.partition.mosaic import mirrored
 from colonnade.party import Batch, Party, derive
 from colonnade.wire import Kind, Peer
 
@@ -189,6 +190,8 @@ def passive_logits(me: Party, cfg: AdptVFedConv, name: str) -> Tensor:
 
 async def active(me: Party, passives: list[Peer], cfg: AdptVFedConv) -> None:
     mosaic = await active_mosaic(me, passives, cfg)
+    if cfg.inversion:
+        check_inversion(me)
     pretrain(me, cfg)  # 1.
     for _ in me.epochs("transfer", 1):
         weights = {k: v.clone() for k, v in extractor_of(me, cfg).state_dict().items()}
@@ -206,7 +209,7 @@ async def active(me: Party, passives: list[Peer], cfg: AdptVFedConv) -> None:
                 me.shelf[name] = await active_gather(me, passives, mosaic, cfg, name, [None])
         if views := views_of(me, cfg):
             me.shelf["train"] = await active_gather(me, passives, mosaic, cfg, "train", views)
-            mean.set(me.shelf["train"][0])
+            mean.set(me.shelf["train"][0], views[0])
     for epoch in me.epochs():
         classifier = classifier_of(me, mosaic, cfg)
         optimizer = me.optimizer(classifier)
@@ -216,7 +219,7 @@ async def active(me: Party, passives: list[Peer], cfg: AdptVFedConv) -> None:
                 with torch.no_grad():
                     maps = await active_maps(me, passives, mosaic, cfg, batch)
                 if not epoch:
-                    mean_of(me, mosaic, cfg).add(maps)
+                    mean_of(me, mosaic, cfg).add(maps, batch.flips)
             else:
                 maps = cached(me.shelf["train"], batch, moves)
             me.log(loss=step(classifier(maps), batch, optimizer))  # 5.
@@ -521,14 +524,17 @@ class MeanMap(nn.Module):
         self.register_buffer("total", torch.zeros(size, dtype=torch.float64))
         self.register_buffer("rows", torch.zeros((), dtype=torch.int64))
 
-    def add(self, maps: Tensor) -> None:
-        self.total.add_(maps.sum(0))
+    def add(self, maps: Tensor, flips: Tensor | None) -> None:
+        """Those of mirrored images are mirrored back: every client's lie in its own slot."""
+        self.total.add_(mirrored(maps, flips).sum(0))
         self.rows.add_(len(maps))
 
-    def set(self, maps: Tensor) -> None:
+    def set(self, maps: Tensor, moves: Moves | None) -> None:
         """Of all maps at once, (rows, height, width, channels)."""
-        for some in maps.split(1000):
-            self.add(some.permute(0, 3, 1, 2).double())
+        for start in range(0, len(maps), 1000):
+            some = slice(start, start + 1000)
+            flips = None if moves is None else moves.flips[some].to(maps.device)
+            self.add(maps[some].permute(0, 3, 1, 2).double(), flips)
 
     def value(self) -> Tensor:
         return (self.total / self.rows.clamp(min=1)).float()
@@ -540,6 +546,20 @@ def mean_of(me: Party, mosaic: Mosaic, cfg: AdptVFedConv) -> MeanMap:
 
 
 # ---- the attack ----------------------------------------------------------------------------------
+
+
+def check_inversion(me: Party) -> None:
+    """The attack is on maps of test rows, and is scored in pixels from 0 to 255."""
+    if "test" not in evaluated(me):
+        raise MethodError(
+            "inversion is tried on the maps of the test rows, and evaluate_every = 0 asks for none: "
+            "set it to at least 1"
+        )
+    if me.preparation is None or me.preparation.unit != 255:
+        raise MethodError(
+            f"inversion is scored in pixels from 0 to 255, and the images of '{me.name}' are "
+            "numbers of another kind: give them as uint8"
+        )
 
 
 def invert(me: Party, passives: list[Peer], mosaic: Mosaic, cfg: AdptVFedConv) -> None:

@@ -20,6 +20,7 @@ from threading import Thread
 from colonnade.errors import ColonnadeError
 from colonnade.run import run
 
+KEPT = ("reconstruction.safetensors", "result.json")  # the last makes it count
 UNFINISHED = "unfinished"  # beside cells/: runs in progress, and what failed ones left
 
 
@@ -35,7 +36,7 @@ def main() -> None:
 
 
 def train(config: dict[str, object], folder: Path) -> str:
-    """Leave folder/result.json; what went wrong, or nothing."""
+    """Leave result.json, and pictures if there are any; what went wrong, or nothing."""
     draft = folder.parents[1] / UNFINISHED / folder.name
     shutil.rmtree(draft, ignore_errors=True)
     try:
@@ -43,7 +44,9 @@ def train(config: dict[str, object], folder: Path) -> str:
     except ColonnadeError as error:
         return f"{type(error).__name__}: {error}"
     folder.mkdir(parents=True, exist_ok=True)
-    (draft / "result.json").replace(folder / "result.json")
+    for name in KEPT:
+        if (draft / name).exists():
+            (draft / name).replace(folder / name)
     shutil.rmtree(draft)
     return ""
 

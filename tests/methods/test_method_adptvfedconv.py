@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -18,16 +19,19 @@ import colonnade
 from colonnade import assemble, config, data, state
 from colonnade.data import Moves
 from colonnade.errors import ConfigError, DataMissing, MethodError, PartitionError
+from colonnade.method import bind
 from colonnade.methods import adptvfedconv
 from colonnade.methods.adptvfedconv import METHOD, AdptVFedConv, active_mosaic
 from colonnade.models import VGG_CUTS, split, vgg16
 from colonnade.models.border import Border
 from colonnade.partition import Mosaic, Rectangle, View, cut, paste, tiles
+from colonnade.partition.mosaic import mirrored
 from colonnade.party import Batch, Party, derive
 from colonnade.report import load_schema
 from colonnade.run import Result
+from colonnade.runtime import local
 from colonnade.runtime.checkpoint import Checkpoints
-from colonnade.wire import codec, ledger
+from colonnade.wire import Ledger, Peer, Wire, codec, ledger
 
 ROWS, TEST, SIZE, EPOCHS, CHUNK = 120, 50, 50, 2, 70
 STEPS = -(-ROWS // SIZE)
@@ -453,13 +457,13 @@ def test_int8_is_read_back_with_the_scale_of_each_channel() -> None:
     """The error of a value is at most half a step of its channel."""
     sent: list[tuple[str, Any]] = []
 
-    class Wire:
+    class Tapped:
         def put(self, receiver: str, kind: Any, value: Any) -> None:
             sent.append((kind.name, value))
 
     maps = torch.randn(5, 3, 2, 2) * torch.tensor([1e-3, 1.0, 1e3])[:, None, None]
     cfg = AdptVFedConv(upload_dtype="int8")
-    adptvfedconv.passive_send(colonnade.wire.Peer("server", Wire()), maps, cfg)
+    adptvfedconv.passive_send(Peer("server", Tapped()), maps, cfg)
     (_, scale), (_, codes) = sent
     assert [name for name, _ in sent] == ["scale", "maps"]
     assert codes.dtype == torch.int8
@@ -848,6 +852,82 @@ def test_the_mean_map_stands_in_the_slot_of_an_absent_client(plain: Result) -> N
         found = trained.predict(absent=absent)["party1"].probabilities
         torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-6)
         assert (float((found - everybody).abs().max()) > 0.01) is bool(absent)
+
+
+@pytest.mark.parametrize("views", [0, 1])
+def test_the_mean_of_mirrored_tiles_lies_in_the_slot_of_whoever_sent_them(
+    views: int, tmp_path: Path
+) -> None:
+    """Of a mirrored image the right half is seen on the left; absent, it is missed on the right."""
+    tree = settings(
+        {"augment": "consistent", "views": views},
+        data={"flip": True},
+        partition=HALVES,
+        evaluate_every=0,
+        epochs=1,
+        record=["maps"],
+    )
+    result = colonnade.run(tree, out=tmp_path / "run")
+    sent = torch.cat([maps for _, maps in recorded(result.path, "maps")["party2"]])
+    seed = derive(5, "view", 0) if views else derive(5, "order", "train", 0)
+    generator = torch.Generator().manual_seed(seed)
+    if not views:
+        torch.randperm(ROWS, generator=generator)  # the order of the rows is drawn first
+    flips = Moves.draw(ROWS, True, 0, generator).flips
+    mean = saved(result.path, "party1")["mean map"]
+    assert int(mean["rows"]) == len(sent) == ROWS
+    found = mean["total"][..., 2:] / ROWS
+    torch.testing.assert_close(found.float(), mirrored(sent, flips).mean(0), rtol=1e-4, atol=1e-5)
+    assert not torch.allclose(found.float(), sent.mean(0), rtol=1e-2)
+
+
+def train(
+    tree: dict[str, Any], absent: set[str], since: dict[str, Any] | None = None
+) -> tuple[dict[str, Party], dict[str, Any]]:
+    """All roles but those of the absent; the parties, and their states after the first epoch."""
+    checked = config.load(tree)
+    federation = assemble.from_catalogue(checked)
+    there = {name: party for name, party in federation.parties.items() if name not in absent}
+    first: dict[str, Any] = {}
+
+    def keep(party: Party) -> None:
+        if party.position == ("train", 1, 0):
+            first[party.name] = copy.deepcopy(party.snapshot() | {"shelf": dict(party.shelf)})
+
+    for name, party in there.items():
+        party.on_checkpoint = keep
+        if since is not None:
+            party.resume(copy.deepcopy(since[name]))
+
+    def start(party: Party, wire: Wire) -> Any:
+        program = METHOD.roles[party.role].train
+        return bind(program, party, federation.cast, wire, checked.options, absent)
+
+    kinds = {kind.name: kind for kind in METHOD.kinds}
+    local.run(there, start, local.Mailboxes(kinds, Ledger(None)))
+    return there, first
+
+
+def test_training_goes_on_without_a_client() -> None:
+    """From the start: nothing in its slot. Later: the mean of what it sent, which stays."""
+    tree = settings({"augment": "consistent"}, data=MOVED, checkpoint={"epochs": 1})
+    below_left = (slice(None), slice(2, 4), slice(0, 2))  # the slot of party3
+    never, _ = train(tree, {"party3"})
+    mean = never["party1"].weights()["mean map"]["total"]
+    assert not mean[below_left].any()
+    assert mean[:, 2:, 2:].any()
+    everybody, first = train(tree, set())
+    later, _ = train(tree, {"party3"}, since=first)
+    assert list(later) == ["party1", "party2", "party4"]
+    means = [parties["party1"].weights()["mean map"]["total"] for parties in (everybody, later)]
+    assert torch.equal(*means)
+    assert means[0][below_left].any()
+    losses = [
+        [row["loss"] for row in parties["party1"].history if row["phase"] == "train"]
+        for parties in (everybody, later)
+    ]
+    assert losses[0][0] == losses[1][0]
+    assert losses[0][1] != losses[1][1]
 
 
 # ---- (l) tiles of all sorts, and what is refused -------------------------------------------------
