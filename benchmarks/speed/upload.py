@@ -107,7 +107,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         result = colonnade.run(config, out=Path(folder) / "run", runtime="process", observer=watch)
         sent = result.wire["by_kind"]["maps"]["bytes"] / MB
-    stitched = 2 * arguments.rows * 4096 * 4 / MB
+    stitched = 4 * arguments.rows * 4096 * 4 / MB  # of whole images, half of which nobody sees
     seconds = watch.ended_at - watch.began_at
     found = {
         "command": f"upload.py --rows {arguments.rows}",

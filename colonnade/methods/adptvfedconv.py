@@ -552,8 +552,8 @@ def check_inversion(me: Party) -> None:
     """The attack is on maps of test rows, and is scored in pixels from 0 to 255."""
     if "test" not in evaluated(me):
         raise MethodError(
-            "inversion is tried on the maps of the test rows, and evaluate_every = 0 asks for none: "
-            "set it to at least 1"
+            "inversion is tried on the maps of the test rows, and evaluate_every = 0 asks for "
+            "none: set it to at least 1"
         )
     if me.preparation is None or me.preparation.unit != 255:
         raise MethodError(
