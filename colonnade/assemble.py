@@ -58,6 +58,8 @@ def from_catalogue(config: Config) -> Federation:
     # Data split, initialisation and batch order are seeded apart (spec 7.3).
     seed = derive(run.seed, "data")
     dataset = data.load(settings.name, test=settings.test, seed=seed)
+    if not settings.official:
+        dataset = _divided_anew(dataset, settings.test, seed)
     dataset = replace(
         dataset,
         train=_sample(dataset.train, settings.train_rows, "train_rows", seed),
@@ -401,6 +403,20 @@ def _holder(config: Config, names: Sequence[str]) -> str:
             [f"label_only = true makes the first party, '{names[0]}', hold the labels"]
         )
     return wanted
+
+
+def _divided_anew(dataset: Dataset, test: float, seed: int) -> Dataset:
+    """All rows of a set, divided as if there were no official test rows."""
+    first, second = dataset.train, dataset.test
+    assert first.y is not None and second.y is not None
+    rows = Split(
+        torch.cat([first.x, second.x]),
+        torch.cat([first.y, second.y]),
+        torch.cat([first.ids, second.ids]),
+    )
+    assert rows.y is not None
+    inside, out = data.stratified(rows.y, dataset.classes, test, seed, f"'{dataset.name}'")
+    return replace(dataset, train=rows.rows(inside), test=rows.rows(out))
 
 
 def _sample(split: Split, rows: int, key: str, seed: int) -> Split:

@@ -54,6 +54,7 @@ class Data:
 
     name: str = "mnist-sample"
     test: float = 0.2  # share of test rows, where the set has no official division
+    official: bool = True  # keep that division; false: divide all rows anew, by `test`
     validation: float = 0.0  # share of training rows held out for choices
     train_rows: int = 0  # 0: all; else a seeded sample
     test_rows: int = 0

@@ -17,7 +17,8 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 import colonnade
-from colonnade import state
+from colonnade import assemble, state
+from colonnade import config as configuration
 from colonnade.errors import (
     ColonnadeError,
     ConfigError,
@@ -373,3 +374,17 @@ def test_a_sample_without_some_class_is_refused(key: str, what: str, tmp_path: P
     with pytest.raises(DataError, match=rf"the {what} rows of 'digits': no row has the class"):
         colonnade.run(settings(data={"name": "digits", key: 6}), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_all_rows_can_be_divided_anew() -> None:
+    settings: dict[str, Any] = {"method": "local", "data": {"name": "mnist-sample", "test": 1 / 12}}
+    kept = assemble.from_catalogue(configuration.load(settings))
+    settings["data"] |= {"official": False, "validation": 1 / 11}
+    anew = assemble.from_catalogue(configuration.load(settings))
+    sizes = {name: len(split) for name, split in anew.parties["party1"].splits.items()}
+    total = sum(len(split) for split in kept.parties["party1"].splits.values())
+    assert sum(sizes.values()) == total
+    assert sizes["test"] == pytest.approx(total / 12, abs=10)
+    assert sizes["validation"] == pytest.approx(total / 12, abs=10)
+    ids = torch.cat([split.ids for split in anew.parties["party1"].splits.values()])
+    assert len(ids.unique()) == total
