@@ -8,7 +8,7 @@ over a network it must never be done.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from statistics import fmean
 from typing import Any
 
@@ -33,11 +33,12 @@ def measure(
     settings: Config,
     federation: Federation,
     weights: Mapping[str, Weights],
-    splits: Iterable[str],
+    metrics: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, dict[str, float]]:
     """By split and absent party: the mean accuracy of those who still predict.
 
-    weights  of every party, as trained; splits are those that were evaluated
+    weights  of every party, as trained
+    metrics  of the run: the splits that were evaluated, and whose predictions count
     A party without which the method would not go on is left out.
     """
     cast, holder = federation.cast, federation.parties[federation.holder]
@@ -46,13 +47,18 @@ def measure(
         return {}
     members = {name: _copy(p, weights[name]) for name, p in federation.parties.items()}
     found: dict[str, dict[str, float]] = {}
-    for split in splits:
+    for split, measured in metrics.items():
         labels = holder.splits[split].y
         assert labels is not None
         for absent in passives:
             logits = _predict(settings, members, cast, absent, split)
-            shares = [int((each.argmax(1) == labels).sum()) / len(labels) for each in logits]
-            found.setdefault(split, {})[absent] = fmean(shares)
+            shares = [
+                int((each.argmax(1) == labels).sum()) / len(labels)
+                for name, each in logits.items()
+                if name in measured["per_party"]
+            ]
+            if shares:
+                found.setdefault(split, {})[absent] = fmean(shares)
     return found
 
 
@@ -70,7 +76,7 @@ def _predict(
     cast: Mapping[str, str],
     absent: str,
     split: str,
-) -> list[Tensor]:
+) -> dict[str, Tensor]:
     """What every predicting party but the absent one makes of a split, (rows, classes) each."""
     method = settings.found.method
     there = {name: party for name, party in members.items() if name != absent}
@@ -84,8 +90,8 @@ def _predict(
         return bind(program, party, cast, wire, settings.options, {absent}, split=split)
 
     mail = local.Mailboxes({kind.name: kind for kind in method.kinds}, Ledger(None))
-    answers = local.run(there, start, mail).values()
-    return [logits for logits in answers if isinstance(logits, Tensor)]
+    answers = local.run(there, start, mail)
+    return {name: logits for name, logits in answers.items() if isinstance(logits, Tensor)}
 
 
 def _copy(party: Party, weights: Weights) -> Party:

@@ -245,6 +245,8 @@ def _assemble(
         parties[name] = Party(
             name, role, recipe, schedule, splits, preparation, classes, device, view
         )
+    if method.images:
+        _check_alike(parties)
     _check_networks(parties, [n for n in holdings if method.roles[cast[n]].features])
     rows = holdings[holder].splits
     return Federation(
@@ -271,7 +273,8 @@ def _declared_views(config: Config, parties: Mapping[str, Any]) -> dict[str, Vie
             [
                 "with in-memory parties there is nothing to divide: [partition] may only say where "
                 f'their images lie, kind = "rectangles" with {len(parties)} rectangles, one (top, '
-                "left, height, width) for each party"
+                f"left, height, width) for each party; given: {partition.kind}, "
+                f"{len(partition.rectangles)} rectangles"
             ]
         )
     parts = [Rectangle(*numbers) for numbers in partition.rectangles]
@@ -282,21 +285,39 @@ def _declared_views(config: Config, parties: Mapping[str, Any]) -> dict[str, Vie
 
 def _check_view(name: str, x: Tensor, view: View | None, method: Method) -> None:
     """Whether a party's images are what its view says."""
-    if method.images and (view is None or x.dim() != 4):
+    if method.images and x.dim() != 4:
+        shown = f"a table of {x.shape[1]} columns" if x[:1].numel() else "no features"
+        raise ConfigError(
+            [
+                f"party '{name}' has {shown}, and {method.name} needs images, (rows, channels, "
+                "height, width), at every party"
+            ]
+        )
+    if method.images and view is None:
         raise ConfigError(
             [
                 f"party '{name}': {method.name} joins parts of images by their places, and these "
-                'rows have none. Divide images, [partition] kind = "tiles", "strips" or '
-                '"rectangles"; for rows in memory, name their rectangles there'
+                'have none. Divide images, [partition] kind = "tiles", "strips" or "rectangles"; '
+                "for rows in memory, name their rectangles there"
             ]
         )
     if view is not None and tuple(x.shape[-2:]) != view.part.size:
         raise ConfigError(
             [
                 f"party '{name}' has images of {x.shape[-2]}×{x.shape[-1]} pixels, and [partition] "
-                f"gives it {view.part}"
+                f"gives it {view.part}. Images are (rows, channels, height, width)"
             ]
         )
+
+
+def _check_alike(parties: Mapping[str, Party]) -> None:
+    """Maps are put together, so they must have the same channels, and so must the images."""
+    found = {name: party.shape[0] for name, party in parties.items()}
+    widths = {name: party.recipe.model_options.get("width", 1) for name, party in parties.items()}
+    for what, values in (("channels", found), ("model_options.width", widths)):
+        if len(set(values.values())) > 1:
+            listed = ", ".join(f"'{name}' {value:g}" for name, value in values.items())
+            raise ConfigError([f"{what} must be the same at all parties, and are not: {listed}"])
 
 
 def _give_whole_images(federation: Federation, dataset: Dataset) -> None:

@@ -322,6 +322,7 @@ class _Supervisor:
     def _stop(self) -> None:
         """Let all save themselves; the label holder's process tells the others."""
         hub = self.children.get(self.federation.holder)
+        self.observer.note("stopping: every party finishes its step and saves itself")
         if hub is not None:
             hub.process.send_signal(signal.SIGTERM)
         until = time.monotonic() + STOP_SECONDS

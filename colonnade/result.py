@@ -118,7 +118,12 @@ def combine(
         "warnings": [],
         "config": settings.resolved(),
         "config_sha256": settings.sha256(),
-        "data": dict(data),
+        "data": dict(data)
+        | (
+            {"labels_lent": True}
+            if settings.found.method.everyone_labelled(settings.options)
+            else {}
+        ),
         "parties": list(cast),
         "roles": dict(cast),
         "metrics": _metrics({party: told["scores"] for party, told in accounts.items()}, holder),

@@ -53,7 +53,7 @@ class Progress(Observer):
                 numbers[name] = (min([numbers[name], *others]), max([numbers[name], *others]))
         phase = "" if row["phase"] == "train" else f"{row['phase']} "
         cells = [f"  {phase}epoch {row['epoch']}/{row['of']}"]
-        if self._several:
+        if self._several or row["phase"] != "train":  # phases in which several parties work
             cells.append(party)
         shown = {k: v for k, v in numbers.items() if k == "loss" or k.endswith("accuracy")}
         cells += [_metric(name, value) for name, value in (shown or numbers).items()]

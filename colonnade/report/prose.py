@@ -113,6 +113,8 @@ def _holding(result: Mapping[str, Any]) -> str:
 
 def _labels(result: Mapping[str, Any]) -> str:
     roles = result["roles"]
+    if result["data"].get("labels_lent") and len(result["parties"]) > 1:
+        return "the labels were lent to every party"
     holders = [p for p in result["parties"] if roles.get(p) in LABEL_HOLDERS]
     if not holders or len(result["parties"]) == 1:
         return ""

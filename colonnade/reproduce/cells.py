@@ -162,6 +162,7 @@ def _judged(claim: Claim, found: Sequence[Cell]) -> dict[str, Any]:
                 "outcome": (outcome := _outcome(claim, margin, interval)),
                 "holds": outcome == HOLDS,
                 "margin": margin,
+                "apart": None if claim.within is None else claim.within - margin,
                 "interval": interval,
                 "margins": seeds,
                 "seeds": len(known),
@@ -179,6 +180,7 @@ def _judged(claim: Claim, found: Sequence[Cell]) -> dict[str, Any]:
         "paper_holding": sum(_holds(claim, margin) for margin in printed.values()),
         "paper_of": len(printed),
         "paper_margins": list(printed.values()),
+        "within": claim.within,
         "verdicts": verdicts,
     }
 

@@ -78,6 +78,8 @@ def margin(one: Mapping[str, Any]) -> str:
         spread = f"{units.points(one['margin'])} ± {one['interval']:.2f}"
         return f"{spread} {unit}, {one['seeds']} seeds"
     seeds = f", {one['seeds_holding']} of {one['seeds']} seeds" if one["seeds"] > 1 else ""
+    if one["apart"] is not None:
+        return f"{one['apart']:.2f} {unit} apart{seeds}"
     return f"{units.points(one['margin'])} {unit}{seeds}"
 
 
@@ -117,7 +119,11 @@ def printed(claim: Mapping[str, Any]) -> str:
     counted = f"{claim['paper_holding']} of {claim['paper_of']}"
     if claim["paper_of"] > FEW:
         return counted
-    margins = ", ".join(map(units.points, claim["paper_margins"])) + " points"
+    found, within = claim["paper_margins"], claim["within"]
+    if within is None:
+        margins = ", ".join(map(units.points, found)) + " points"
+    else:
+        margins = ", ".join(f"{within - margin:.2f}" for margin in found) + " points apart"
     return f"{counted} ({margins})" if claim["paper_of"] > 1 else margins
 
 

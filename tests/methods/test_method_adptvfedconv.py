@@ -27,7 +27,7 @@ from colonnade.models.border import Border
 from colonnade.partition import Mosaic, Rectangle, View, cut, paste, tiles
 from colonnade.partition.mosaic import mirrored
 from colonnade.party import Batch, Party, derive
-from colonnade.report import load_schema
+from colonnade.report import load_schema, prose
 from colonnade.run import Result
 from colonnade.runtime import local
 from colonnade.runtime.checkpoint import Checkpoints
@@ -798,7 +798,7 @@ def test_stored_maps_are_written_once(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_personalised_classifiers_are_scored_and_predict(tmp_path: Path) -> None:
     tree = settings({"personalised": True}, partition={"kind": "strips", "parties": 3})
-    result = colonnade.run(tree, out=tmp_path / "run")
+    result = colonnade.run(tree | {"absence": True}, out=tmp_path / "run")
     fits_its_schema(result)
     shares = result.metrics["test"]["personalised"]
     assert list(shares) == ["party2", "party3"]
@@ -810,7 +810,11 @@ def test_personalised_classifiers_are_scored_and_predict(tmp_path: Path) -> None
     for name, share in shares.items():
         assert float((found[name].codes == truth).double().mean()) == share
     assert not torch.equal(found["party2"].probabilities, found["party3"].probabilities)
-    assert list(trained.predict(absent=["party2"])) == ["party1", "party3"]
+    left = trained.predict(absent=["party2"])
+    assert list(left) == ["party1", "party3"]
+    absent = float((left["party1"].codes == truth).double().mean())
+    assert result.metrics["test"]["absent"]["party2"] == absent  # of the server alone, too
+    assert "lent to every party" in prose.sentences(result.content)
     kinds = {row["kind"] for row in ledger.read(result.path / "ledger.jsonl")}
     assert kinds == {"place", "extractor", "next", "maps"}  # nothing of it is sent
 
@@ -1041,11 +1045,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
             data={"name": "breast-cancer", "train_rows": 0, "test_rows": 0},
             partition={"kind": "columns", "parties": 2},
         ),
-        "joins parts of images by their places, and these rows have none",
+        r"party 'party1' has a table of \d+ columns, and adptvfedconv needs images",
     ),
     "labels alone": (
         settings(label_only=True),
-        "party 'party1': adptvfedconv joins parts of images",
+        "party 'party1' has no features, and adptvfedconv needs images",
     ),
 }
 
@@ -1114,7 +1118,7 @@ def test_tables_in_memory_are_no_images(tmp_path: Path) -> None:
     labels = np.arange(60) % 3
     given = {"clinic": (np.ones((60, 5)), labels), "lab": np.ones((60, 4))}
     places = {"kind": "rectangles", "rectangles": [[0, 0, 1, 5], [0, 5, 1, 4]]}
-    with pytest.raises(ConfigError, match="these rows have none"):
+    with pytest.raises(ConfigError, match="'clinic' has a table of 5 columns"):
         colonnade.run(memory_settings(partition=places), parties=given, out=tmp_path / "run")
 
 
@@ -1123,11 +1127,11 @@ def test_one_extractor_must_fit_all(tmp_path: Path) -> None:
     given = in_memory(images, labels)
     given["lab"] = given["lab"].repeat(3, axis=1)
     tree = memory_settings(partition=PLACES)
-    with pytest.raises(MethodError, match=r"'lab' has tiles of 3 channels.*'clinic' of 1 ch"):
+    with pytest.raises(ConfigError, match="channels must be the same.*'clinic' 1, 'lab' 3"):
         colonnade.run(tree, parties=given, out=tmp_path / "colours")
     unlike = {"party1": {}, "party2": {"model_options": {"width": 0.2, "fc": [16]}}}
     tree = settings(partition=HALVES, parties=unlike, epochs=1)
-    with pytest.raises(MethodError, match=r"not fit into that of 'party2'.*same model_options"):
+    with pytest.raises(ConfigError, match=r"width must be the same.*'party2' 0.2"):
         colonnade.run(tree, out=tmp_path / "widths")
 
 
