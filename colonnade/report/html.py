@@ -40,6 +40,7 @@ TABLE_CLASSES = 20  # a larger confusion matrix is a picture, not a table
 MOST_PARTIES = 16  # beyond: the largest and a sum, or the lowest, median and highest
 MOST_FLOWS = 40  # beyond: summed by role
 MISTAKES = 10
+MOST_LOSSES = 6  # parties named in one cell
 METRICS = {"test_accuracy": "Test accuracy", "loss": "Training loss"}
 MEASURES = {"per_party": "Test accuracy", "alone": "Alone", "personalised": "Personalised"}
 
@@ -201,27 +202,28 @@ def _stages(result: Result) -> dict[str, Any] | None:
     rows = phases(result)
     if len(rows) < 2:
         return None
-    logged = {p for row in rows.values() for p, losses in row["losses"].items() if losses}
-    parties = [p for p in result["parties"] if p in logged]
-    if len(parties) > MOST_PARTIES:
-        parties = parties[:0]
     return {
-        "parties": parties,
         "rows": [
-            {"name": name} | row | {"losses": [_losses(row["losses"].get(p, {})) for p in parties]}
+            {"name": name} | row | {"loss": _losses(row["losses"], result["parties"])}
             for name, row in rows.items()
         ],
     }
 
 
-def _losses(found: Mapping[str, float | None]) -> str:
-    """`0.331`, or `reconstruction 0.0123` where it is not the loss."""
-    shown = [
+def _losses(found: Mapping[str, Mapping[str, float | None]], parties: Sequence[str]) -> str:
+    """`0.331 (party1)`; of several parties `reconstruction 0.0123 (party2), 0.0144 (party3)`."""
+    named: dict[str, list[str]] = {}
+    for party in [p for p in parties if found.get(p)]:
+        for name, value in found[party].items():
+            shown = units.MISSING if value is None else f"{value:.3g}"
+            named.setdefault(name, []).append(f"{shown} ({party})")
+    lines = [
         ("" if name == "loss" else f"{name.replace('_', ' ')} ")
-        + (units.MISSING if value is None else f"{value:.3g}")
-        for name, value in found.items()
+        + ", ".join(values[:MOST_LOSSES])
+        + (" …" if len(values) > MOST_LOSSES else "")
+        for name, values in named.items()
     ]
-    return ", ".join(shown) or units.MISSING
+    return "; ".join(lines) or units.MISSING
 
 
 def _parties_table(result: Result) -> dict[str, Any] | None:

@@ -1127,7 +1127,7 @@ def test_one_extractor_must_fit_all(tmp_path: Path) -> None:
     given = in_memory(images, labels)
     given["lab"] = given["lab"].repeat(3, axis=1)
     tree = memory_settings(partition=PLACES)
-    with pytest.raises(ConfigError, match="channels must be the same.*'clinic' 1, 'lab' 3"):
+    with pytest.raises(ConfigError, match=r"channels must be the same.*'clinic' 1, 'lab' 3"):
         colonnade.run(tree, parties=given, out=tmp_path / "colours")
     unlike = {"party1": {}, "party2": {"model_options": {"width": 0.2, "fc": [16]}}}
     tree = settings(partition=HALVES, parties=unlike, epochs=1)
