@@ -107,7 +107,7 @@ def from_memory(
     config: Config, parties: Mapping[str, Any], test: Mapping[str, Any] | None
 ) -> Federation:
     """The parties' own arrays: {"bank": (x, y), "shop": x}; `test` alike, or a seeded share."""
-    views = _declared_views(config, parties)
+    views = declared_views(config, list(parties))
     if config.run.label_only:
         raise ConfigError(["with in-memory parties there is no label_only"])
     if config.data.name not in (Data().name, IN_MEMORY):
@@ -241,7 +241,7 @@ def _assemble(
             if everyone and split.y is None:
                 splits[key] = replace(split, y=_copy(labels[key].y))
         view = holdings[name].view
-        _check_view(name, splits["train"].x, view, method)
+        check_view(name, splits["train"].x, view, method)
         parties[name] = Party(
             name, role, recipe, schedule, splits, preparation, classes, device, view
         )
@@ -263,7 +263,7 @@ def _assemble(
     )
 
 
-def _declared_views(config: Config, parties: Mapping[str, Any]) -> dict[str, View]:
+def declared_views(config: Config, parties: Sequence[str]) -> dict[str, View]:
     """Where the parties' own images lie: [partition] says it, and cuts nothing."""
     partition = config.partition
     if partition is None:
@@ -271,8 +271,8 @@ def _declared_views(config: Config, parties: Mapping[str, Any]) -> dict[str, Vie
     if partition.kind != "rectangles" or len(partition.rectangles) != len(parties):
         raise ConfigError(
             [
-                "with in-memory parties there is nothing to divide: [partition] may only say where "
-                f'their images lie, kind = "rectangles" with {len(parties)} rectangles, one (top, '
+                "with rows of their own there is nothing to divide: [partition] may only say where "
+                f'the images lie, kind = "rectangles" with {len(parties)} rectangles, one (top, '
                 f"left, height, width) for each party; given: {partition.kind}, "
                 f"{len(partition.rectangles)} rectangles"
             ]
@@ -283,7 +283,7 @@ def _declared_views(config: Config, parties: Mapping[str, Any]) -> dict[str, Vie
     return dict(zip(parties, views, strict=True))
 
 
-def _check_view(name: str, x: Tensor, view: View | None, method: Method) -> None:
+def check_view(name: str, x: Tensor, view: View | None, method: Method) -> None:
     """Whether a party's images are what its view says."""
     if method.images and x.dim() != 4:
         shown = f"a table of {x.shape[1]} columns" if x[:1].numel() else "no features"

@@ -134,13 +134,6 @@ def prepare(
     )
     if why := method.simulated(settings.options):
         raise ConfigError([f"{why}: only a simulation may do that"])
-    if method.images and rows.view is None:
-        raise ConfigError(
-            [
-                f"'{name}': {method.name} needs images whose place is known, and a CSV file holds "
-                "a table. Hand it images of the catalogue: colonnade run FILE --runtime process"
-            ]
-        )
     role = method.roles[setup.cast[name]]
     if role.features and not rows.width:
         raise MethodError(f"'{name}' brings no features, but its role in {method.name} needs some")

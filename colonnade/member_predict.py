@@ -44,9 +44,14 @@ def rows_for(path: Path, party: str, run: Path) -> tuple[Rows, list[str]]:
             columns = tuple(Column(name, tuple(known)) for name, known in saved["columns"])
             preparation = Preparation.from_tensors(saved["preparation"], columns)
             trained = [column.name for column in columns]
+            if not trained and list(x.shape[1:]) != saved["shape"]:
+                raise DataError(
+                    f"{path} has rows of shape {tuple(x.shape[1:])}, and the training had "
+                    f"{tuple(saved['shape'])}"
+                )
             if missing := [name for name in trained if name not in names]:
                 raise DataError(f"{path} lacks {', '.join(missing)}, which it was trained on")
-            x = preparation.apply(x[:, [names.index(name) for name in trained]])
+            x = preparation.apply(x[:, [names.index(n) for n in trained]] if trained else x)
         else:
             x = torch.empty(len(ids), 0)
     split = Split(x, None, torch.arange(len(ids)))

@@ -3,6 +3,9 @@
     id,age,income,label          ids and labels by these names; every other column is a number
     c1,34,2100.5,no
 
+Images come as NumPy's .npz with the arrays `id` (n,), `x`, uint8 (n, channels, height, width), and
+`label` (n,) at the label holder; where they lie in the whole ones, [partition] of the run says.
+
 Whether a row is for training or testing is decided by its id and the run's seed, so all parties
 decide alike without a word. That the ids are the same, in the same order, is compared by a keyed
 digest: until rows can be aligned, another order is refused.
@@ -17,13 +20,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from colonnade import data, state
-from colonnade.assemble import Holding, of, prepare
+from colonnade.assemble import Holding, check_view, declared_views, of, prepare
 from colonnade.config import Config
 from colonnade.data import Column, Preparation, Split
 from colonnade.errors import DataError, RunError
@@ -66,12 +70,12 @@ class Rows:
         }
 
 
-def from_csv(path: Path, party: str, settings: Config, *, labelled: bool) -> Rows:
-    """A party's rows from its CSV file; labels are read where they are to be used."""
+def from_file(path: Path, party: str, settings: Config, *, labelled: bool) -> Rows:
+    """A party's rows from its own file; labels are read where they are to be used."""
     with of(party):
         ids, names, x, labels = read(path)
         if labelled and labels is None:
-            raise DataError(f"{path} has no column '{LABEL}', and this party holds the labels")
+            raise DataError(f"{path} has no '{LABEL}', and this party holds the labels")
         y: Tensor | None = None
         classes: tuple[str, ...] = ()
         if labelled:
@@ -90,7 +94,9 @@ def from_csv(path: Path, party: str, settings: Config, *, labelled: bool) -> Row
         if y is not None:
             data.check_labels(y[where["train"]], classes)
     prepared, preparation = prepare(party, Holding(splits, columns), settings.data.standardise)
-    return Rows(prepared, preparation, classes, ids_of(ids), len(ids), path.name)
+    view = declared_views(settings, list(settings.parties)).get(party)
+    check_view(party, x, view, settings.found.method)
+    return Rows(prepared, preparation, classes, ids_of(ids), len(ids), path.name, view)
 
 
 def ids_of(ids: list[str]) -> bytes:
@@ -147,8 +153,45 @@ def load(path: Path) -> Rows:
         raise RunError(f"{path}: not rows that Colonnade wrote ({error})") from error
 
 
-def read(path: Path) -> tuple[list[str], list[str], Tensor, list[str] | None]:
-    """ids, names of the columns, features, labels if any."""
+Read = tuple[list[str], list[str], Tensor, list[str] | None]
+
+
+def read(path: Path) -> Read:
+    """ids, names of the columns (none: images), features, labels if any."""
+    ids, names, x, labels = read_images(path) if path.suffix == ".npz" else read_table(path)
+    if not ids:
+        raise DataError(f"{path} has no rows")
+    seen: set[str] = set()
+    for name in ids:
+        if not name or name in seen:
+            raise DataError(f"{path}: the id {name!r} is empty or comes twice; ids must be unique")
+        seen.add(name)
+    return ids, names, x, labels
+
+
+def read_images(path: Path) -> Read:
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from None
+    except (ValueError, EOFError, BadZipFile) as error:
+        raise DataError(f"{path} is no .npz file of plain arrays: {error}") from None
+    if missing := [name for name in (ID, "x") if name not in found]:
+        raise DataError(f"{path} has no {' and no '.join(map(repr, missing))}: save both in it")
+    x = found["x"]
+    if x.ndim != 4 or x.dtype != np.uint8:
+        raise DataError(
+            f"{path}: x is {x.dtype} {x.shape}; images are uint8 (rows, channels, height, width)"
+        )
+    counts = {name: len(array) for name, array in found.items() if name in (ID, "x", LABEL)}
+    if len(set(counts.values())) > 1:
+        raise DataError(f"{path}: arrays of different lengths, {counts}")
+    labels = [str(label) for label in found[LABEL]] if LABEL in found else None
+    return [str(name) for name in found[ID]], [], torch.from_numpy(x), labels
+
+
+def read_table(path: Path) -> Read:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             lines = csv.reader(file)
@@ -175,13 +218,6 @@ def read(path: Path) -> tuple[list[str], list[str], Tensor, list[str] | None]:
         raise DataError(f"{path}: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} is not a CSV file in UTF-8: {error}") from None
-    if not ids:
-        raise DataError(f"{path} has a header and no rows")
-    seen: set[str] = set()
-    for name in ids:
-        if not name or name in seen:
-            raise DataError(f"{path}: the id {name!r} is empty or comes twice; ids must be unique")
-        seen.add(name)
     x = torch.tensor(numbers, dtype=torch.float32).view(len(ids), len(features))
     return ids, [header[at] for at in features], x, labels if at_label is not None else None
 

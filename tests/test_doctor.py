@@ -60,7 +60,7 @@ class Two:
         path = self.folder / f"{name}.csv"
 
         def read(shared: Federation) -> rows.Rows:
-            return rows.from_csv(path, name, shared.run, labelled=name == "bank")
+            return rows.from_file(path, name, shared.run, labelled=name == "bank")
 
         given = Mine(
             name, self.keys(name), read, self.folder / f"{name}.toml", self.folder / f"run-{name}"
@@ -311,7 +311,7 @@ def test_rows_that_cannot_be_used(two: Two) -> None:
     assert check.verdict == "warning" and "--data" in check.move
     shutil.copyfile(two.folder / "shop.csv", two.folder / "bank.csv")
     check = two.only("bank", "data")
-    assert check.verdict == "problem" and "has no column 'label'" in check.found
+    assert check.verdict == "problem" and "has no 'label'" in check.found
 
 
 def test_a_network_that_cannot_take_the_rows(two: Two) -> None:

@@ -30,7 +30,7 @@ def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
     sub.add_argument(
         "--keys", type=Path, metavar="DIR", help="default: keys/ beside the federation file"
     )
-    sub.add_argument("--data", type=Path, metavar="FILE", help="its own rows, CSV")
+    sub.add_argument("--data", type=Path, metavar="FILE", help="its own rows, .csv or .npz")
     sub.add_argument("--policy", type=Path, metavar="FILE", help="what may leave; TOML")
     sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<federation>-<party>")
 

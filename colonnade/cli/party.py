@@ -32,7 +32,9 @@ def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
     sub = command(commands, "party", _party, "take part in a federation as one party")
     sub.add_argument("--federation", type=Path, required=True, metavar="FILE")
     sub.add_argument("--name", required=True, metavar="PARTY", help="who this is")
-    sub.add_argument("--data", type=Path, required=True, metavar="FILE", help="its own rows, CSV")
+    sub.add_argument(
+        "--data", type=Path, required=True, metavar="FILE", help="its own rows, .csv or .npz"
+    )
     sub.add_argument(
         "--keys", type=Path, metavar="DIR", help="default: keys/ beside the federation file"
     )
@@ -71,10 +73,13 @@ def _prepared(
 def read_rows(path: Path, shared: federation.Federation, name: str) -> rows.Rows:
     if path.suffix == ".json":  # handed over by a supervisor of this machine
         return rows.load(path.with_suffix(""))
-    if path.suffix != ".csv":
-        raise DataError(f"--data {path}: give a .csv file with the columns id, label and numbers")
+    if path.suffix not in (".csv", ".npz"):
+        raise DataError(
+            f"--data {path}: give a .csv file with the columns id, label and numbers, or images as "
+            ".npz"
+        )
     everyone = shared.run.found.method.everyone_labelled(shared.run.options)
-    return rows.from_csv(path, name, shared.run, labelled=everyone or name == shared.hub)
+    return rows.from_file(path, name, shared.run, labelled=everyone or name == shared.hub)
 
 
 def _predict(arguments: argparse.Namespace) -> None:
