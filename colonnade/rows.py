@@ -94,8 +94,10 @@ def from_file(path: Path, party: str, settings: Config, *, labelled: bool) -> Ro
         if y is not None:
             data.check_labels(y[where["train"]], classes)
     prepared, preparation = prepare(party, Holding(splits, columns), settings.data.standardise)
-    view = declared_views(settings, list(settings.parties)).get(party)
-    check_view(party, x, view, settings.found.method)
+    view, method = None, settings.found.method
+    if method.images:
+        view = declared_views(settings, list(settings.parties)).get(party)
+        check_view(party, x, view, method)
     return Rows(prepared, preparation, classes, ids_of(ids), len(ids), path.name, view)
 
 
