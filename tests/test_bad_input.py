@@ -707,7 +707,7 @@ def test_wrong_parties(
             "label_holder = 'spy' brings no labels; with labels: bank",
         ),
         ({"parties": {"spy": {}}}, ConfigError, "[parties.spy]: no such party among bank, shop"),
-        ({"partition": {"kind": "tiles"}}, ConfigError, "there is no [partition]"),
+        ({"partition": {"kind": "tiles"}}, ConfigError, "there is nothing to divide"),
         ({"label_only": True}, ConfigError, "no label_only"),
         ({"model": "cnn"}, ConfigError, "party 'bank'"),
         ({"data": {"test": 1.5}}, ConfigError, "data.test = 1.5"),

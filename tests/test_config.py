@@ -409,6 +409,7 @@ def test_a_finished_config_takes_no_overrides() -> None:
         "precision=bfloat16",
         "data.name=digits", "data.test=0.3", "data.validation=0.1", "data.train_rows=9",
         "data.test_rows=9", "data.standardise=false", "data.flip=true", "data.shift=1",
+        "data.official=false",
         "checkpoint.epochs=2", "checkpoint.steps=5",
         "partition.kind=strips", "splitnn.cut=sum", "splitnn.dim=64", "splitnn.hidden=0",
         "parties.bank.lr=0.1", "method=local",
