@@ -21,7 +21,7 @@ import colonnade
 
 Weights = Callable[[dict[str, Any]], dict[str, str]]
 NAMES = ["party1", "party2", "party3"]
-LONG = 40  # epochs: nobody gets to the end before it is stopped
+LONG = 120  # epochs: nobody gets to the end before it is stopped
 SOON = 15.0  # three times what is promised, for slow machines
 
 
