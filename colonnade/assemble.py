@@ -69,7 +69,7 @@ def from_catalogue(config: Config) -> Federation:
     partition = config.partition or default_partition(dataset, len(config.parties))
     parts = partition.split(dataset, seed)
     held_out = _held_out(dataset.train, settings.validation, seed)
-    if config.found.method.pooled:
+    if config.found.method.pooled(config.options):
         whole = partition.join(parts, dataset)
         holdings = {POOLED: _holding(whole.train, whole.test, whole.columns, held_out)}
     else:
@@ -169,7 +169,7 @@ def from_memory(
         name: replace(_holding(*both, given[name].columns, held_out), view=views.get(name))
         for name, both in splits.items()
     }
-    if config.found.method.pooled:
+    if config.found.method.pooled(config.options):
         holdings, holder = {POOLED: _pool(holdings, holder)}, POOLED
     federation = _assemble(config, holdings, holder, classes, IN_MEMORY)
     if config.found.method.moved_whole(config.options):
@@ -413,7 +413,7 @@ def _names(config: Config, parts: int, groups: Sequence[str]) -> list[str]:
 
 def _holder(config: Config, names: Sequence[str]) -> str:
     wanted = config.run.label_holder
-    if not wanted or config.found.method.pooled:
+    if not wanted or config.found.method.pooled(config.options):
         return names[0]
     if wanted not in names:
         raise ConfigError(

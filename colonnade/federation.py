@@ -353,7 +353,7 @@ def _check_run(
         )
     if why := method.simulated(run.options):
         problems.append(f"[run] {why}: only a simulation may do that")
-    if method.pooled:
+    if method.pooled(run.options):
         problems.append(f"[run] {method.name} needs all rows in one place: it has no parties")
     elif others:
         try:

@@ -26,6 +26,7 @@ class Role:
     train: RoleProgram
     predict: RoleProgram
     features: bool = True  # False: a party that brings labels only may play it
+    rows: bool = True  # False: a helper of the protocol, such as a server, which brings none
     # (options, number of passive parties): the Kinds it may send; None: any of the method's
     sends: Callable[[Any, int], Sequence[Kind]] | None = None
 
@@ -51,7 +52,11 @@ class Method:
     kinds: tuple[Kind, ...] = ()
     cast: Cast = active_and_passives  # (names, label holder, options) -> {party: role}
     aligned: bool = True  # all parties hold the same rows in the same order
-    pooled: bool = False  # runs on the data before it was split, at one party
+    hub: str = ""  # the role of whom all others are connected with; empty: the label holder
+    loose: bool = False  # parties may go, go on alone and come back while the others go on
+    own_labels: bool = False  # every party brings the labels of its own rows
+    # Whether it runs on the data before they were split, at one imagined party
+    pooled: Callable[[Any], bool] = lambda options: False
     model: str = ""  # the one network it works with; empty: any
     images: bool = False  # every party's rows are parts of images, whose places are known
     # Why these options need all parties in one process; empty: they do not

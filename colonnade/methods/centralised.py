@@ -72,5 +72,5 @@ METHOD = Method(
     options=Centralised,
     roles={"owner": Role(owner, owner_predict)},
     cast=one_owner,
-    pooled=True,
+    pooled=lambda options: True,
 )

@@ -146,6 +146,9 @@ class Outbox:
             Message(me.name, receiver, kind, value, 0, me.phase, epoch, step, hop, me.clock)
         )
 
+    def reaches(self, receiver: str) -> bool:
+        return True
+
 
 @dataclass(eq=False)
 class Task:

@@ -81,6 +81,10 @@ class _Outbox:
     def put(self, receiver: str, kind: Kind, value: Value) -> None:
         self.session.post.put(self.party, receiver, kind, value)
 
+    def reaches(self, receiver: str) -> bool:
+        link = self.session.mesh.links.get(receiver)
+        return link is None or link.up  # without a link of its own, the hub relays
+
 
 class Session:
     """One party's part in a run, from the first connection to the last."""

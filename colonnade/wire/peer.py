@@ -15,6 +15,10 @@ class Wire(Protocol):
 
     def put(self, receiver: str, kind: Kind, value: Value) -> None: ...
 
+    def reaches(self, receiver: str) -> bool:
+        """Whether what is put now would go out at once."""
+        ...
+
 
 @dataclass(slots=True, eq=False)
 class Recv:
@@ -40,6 +44,11 @@ class Peer:
     def __init__(self, name: str, wire: Wire, present: bool = True) -> None:
         self.name, self.present = name, present
         self._wire = wire
+
+    @property
+    def reachable(self) -> bool:
+        """Whether there is a connection with it right now; in one process there always is."""
+        return self.present and self._wire.reaches(self.name)
 
     def send(self, kind: Kind, value: Value) -> None:
         """Send and go on; the value must be what the Kind declares."""
