@@ -88,7 +88,8 @@ def from_catalogue(config: Config) -> Federation:
             empty = {key: replace(s, x=torch.empty(len(s), 0)) for key, s in labels.splits.items()}
             holdings = {names[0]: Holding(empty, ()), **holdings}
     holder = _holder(config, list(holdings))
-    if not config.found.method.everyone_labelled(config.options):
+    method = config.found.method
+    if not (method.everyone_labelled(config.options) or method.own_labels):
         holdings = {
             name: rows if name == holder else rows.without_labels()
             for name, rows in holdings.items()
@@ -133,50 +134,93 @@ def from_memory(
         raise DataError(
             f"label_holder = '{holder}' brings no labels; with labels: {', '.join(labelled)}"
         )
-    check_equal_rows({name: len(rows) for name, rows in given.items()}, "")
-    with of(holder):
-        y, classes = data.labels_from(given[holder].y)
-        data.check_labels(y, classes)
-    seed = derive(config.run.seed, "data")
-    splits: dict[str, tuple[Split, Split]] = {}
-    if test is None:
-        inside, out = data.stratified(y, classes, config.data.test, seed, f"party '{holder}'")
-        for name, rows in given.items():
-            whole = rows.split(name, classes)
-            splits[name] = whole.rows(inside), whole.rows(out)
+    method, seed = config.found.method, derive(config.run.seed, "data")
+    why = method.simulated(config.options)
+    if method.moved_whole(config.options):
+        raise ConfigError([f"{why}: in memory there is no whole image"])
+    if method.own_labels and method.pooled(config.options):
+        raise ConfigError([f"{why}: rows in memory are not matched, so they cannot be joined"])
+    later = None if test is None else _read_test(test, given)
+    if method.own_labels:
+        if silent := [name for name in given if name not in labelled]:
+            raise DataError(f"{', '.join(silent)}: no labels. In {method.name} every party has own")
+        classes = _all_classes(given)
+        splits = {
+            name: _divided(name, {name: rows}, later, classes, config, seed)[name]
+            for name, rows in given.items()
+        }
     else:
-        _check_given(test, "test")
-        if missing := [name for name in parties if name not in test]:
-            raise DataError(f"test has no rows of {', '.join(missing)}: give every party's")
-        if strangers := [name for name in test if name not in parties]:
-            raise DataError(
-                f"test has rows of {', '.join(strangers)}: no such party among {', '.join(parties)}"
-            )
-        later = {name: _read(name, test[name], rows.columns) for name, rows in given.items()}
-        check_equal_rows({name: len(rows) for name, rows in later.items()}, " in test")
-        for name, rows in given.items():
-            if later[name].x.shape[1:] != rows.x.shape[1:]:
-                raise DataError(
-                    f"party '{name}' has training rows of shape {tuple(rows.x.shape[1:])} and test "
-                    f"rows of shape {tuple(later[name].x.shape[1:])}: give both alike"
-                )
-        if later[holder].y is None:
-            raise DataError(f"test of '{holder}' has no labels: give it as (x, y)")
-        for name, rows in given.items():
-            splits[name] = rows.split(name, classes), later[name].split(name, classes, len(y))
+        check_equal_rows({name: len(rows) for name, rows in given.items()}, "")
+        with of(holder):
+            y, classes = data.labels_from(given[holder].y)
+            data.check_labels(y, classes)
+        if later is not None:
+            check_equal_rows({name: len(rows) for name, rows in later.items()}, " in test")
+        splits = _divided(holder, given, later, classes, config, seed)
     held_out = _held_out(splits[holder][0], config.data.validation, seed)
-    holdings = {
-        name: replace(_holding(*both, given[name].columns, held_out), view=views.get(name))
-        for name, both in splits.items()
-    }
-    if config.found.method.pooled(config.options):
+    holdings = {}
+    for name, both in splits.items():
+        if method.own_labels:
+            held_out = _held_out(both[0], config.data.validation, seed)
+        holding = _holding(*both, given[name].columns, held_out)
+        holdings[name] = replace(holding, view=views.get(name))
+    if method.pooled(config.options):
         holdings, holder = {POOLED: _pool(holdings, holder)}, POOLED
     federation = _assemble(config, holdings, holder, classes, IN_MEMORY)
-    if config.found.method.moved_whole(config.options):
-        raise ConfigError(
-            [f"{config.found.method.simulated(config.options)}: in memory there is no whole image"]
-        )
     return replace(federation, partition=config.partition)
+
+
+def _read_test(test: Mapping[str, Any], given: Mapping[str, Given]) -> dict[str, Given]:
+    """Every party's test rows, in the form of its training rows."""
+    _check_given(test, "test")
+    if missing := [name for name in given if name not in test]:
+        raise DataError(f"test has no rows of {', '.join(missing)}: give every party's")
+    if strangers := [name for name in test if name not in given]:
+        raise DataError(
+            f"test has rows of {', '.join(strangers)}: no such party among {', '.join(given)}"
+        )
+    later = {name: _read(name, test[name], rows.columns) for name, rows in given.items()}
+    for name, rows in given.items():
+        if later[name].x.shape[1:] != rows.x.shape[1:]:
+            raise DataError(
+                f"party '{name}' has training rows of shape {tuple(rows.x.shape[1:])} and test "
+                f"rows of shape {tuple(later[name].x.shape[1:])}: give both alike"
+            )
+    return later
+
+
+def _divided(
+    holder: str,
+    given: Mapping[str, Given],
+    later: Mapping[str, Given] | None,
+    classes: tuple[str, ...],
+    config: Config,
+    seed: int,
+) -> dict[str, tuple[Split, Split]]:
+    """Training and test rows of parties that hold the same rows, of which one has the labels."""
+    if later is not None:
+        if later[holder].y is None:
+            raise DataError(f"test of '{holder}' has no labels: give it as (x, y)")
+        count = len(given[holder])
+        return {
+            name: (rows.split(name, classes), later[name].split(name, classes, count))
+            for name, rows in given.items()
+        }
+    with of(holder):
+        y, found = data.labels_from(given[holder].y)
+    inside, out = data.stratified(y, found, config.data.test, seed, f"party '{holder}'")
+    whole = {name: rows.split(name, classes) for name, rows in given.items()}
+    return {name: (rows.rows(inside), rows.rows(out)) for name, rows in whole.items()}
+
+
+def _all_classes(given: Mapping[str, Given]) -> tuple[str, ...]:
+    """The labels of all parties together; numbers in their order."""
+    found: set[str] = set()
+    for name, rows in given.items():
+        with of(name):
+            found.update(data.labels_from(rows.y)[1])
+    whole = [name for name in found if name.lstrip("-").isdigit()]
+    return (*sorted(whole, key=int), *sorted(found.difference(whole)))
 
 
 def default_partition(dataset: Dataset, parties: int) -> Partition:
@@ -324,6 +368,8 @@ def _give_whole_images(federation: Federation, dataset: Dataset) -> None:
     """Simulation only: each party may move whole training images before it takes its own part."""
     places = {int(i): n for n, i in enumerate(dataset.train.ids)}
     for party in federation.parties.values():
+        if not party.splits:
+            continue  # a helper of the protocol
         train = party.splits["train"]
         chosen = torch.tensor([places[int(i)] for i in train.ids])
         assert party.view is not None

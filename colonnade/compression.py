@@ -3,6 +3,7 @@
     Scalar(b)    2^b levels of one width between min x and max x, with subtractive dither
     Lattice(b)   the same for pairs of coordinates: 4^b points of a hexagonal lattice
     TopK(b)      the share b/32 of the coordinates that are largest, exactly; the others are 0
+    Float16()    half the bits
     Float32()    nothing is lost and nothing is saved
 
 The dither u is drawn from a seed that both ends derive, so it is not sent. The receiver takes it
@@ -28,7 +29,7 @@ from torch.nn import functional as F
 from colonnade.errors import WireError
 from colonnade.wire import Value
 
-Name = Literal["scalar", "lattice", "topk", "none"]
+Name = Literal["scalar", "lattice", "topk", "float16", "none"]
 
 
 class Compressor(Protocol):
@@ -45,6 +46,8 @@ def compressor(name: Name, bits: int) -> Compressor:
         return Scalar(bits)
     if name == "lattice":
         return Lattice(bits)
+    if name == "float16":
+        return Float16()
     return TopK(bits) if name == "topk" else Float32()
 
 
@@ -57,6 +60,18 @@ class Float32:
 
     def decompress(self, message: Value, shape: Sequence[int], seed: int) -> Tensor:
         return part(message, "values", torch.float32, shape).detach()
+
+
+@dataclass(frozen=True)
+class Float16:
+    """Half precision; what lies beyond its range becomes its largest number."""
+
+    def compress(self, x: Tensor, seed: int) -> dict[str, Tensor]:
+        most = torch.finfo(torch.float16).max
+        return {"values": x.detach().clamp(-most, most).half()}
+
+    def decompress(self, message: Value, shape: Sequence[int], seed: int) -> Tensor:
+        return part(message, "values", torch.float16, shape).float()
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,7 @@ class Party:
         self._log: dict[str, list[Tensor]] = defaultdict(list)  # "loss", or "loss/shop"
         self._began = 0.0
         self._epochs, self._last_epoch = schedule.epochs, False
+        self._enough = False  # see `enough`
 
     # ---- what it has -------------------------------------------------------------------------
 
@@ -217,12 +218,20 @@ class Party:
             self._last_epoch = position[0] + 1 == count
             self._epochs = count
             yield position[0]
+            if self._enough:
+                self._enough, position[:] = False, [count, 0]
+                self._checkpoint()
+                break
             position[:] = position[0] + 1, 0
             self._end_epoch(phase, position[0])
             every = self.schedule.checkpoint_epochs
             if every and (position[0] % every == 0 or position[0] == count):
                 self._checkpoint()
         self._at, self.phase = "", "setup"
+
+    def enough(self) -> None:
+        """The phase has ended before its last epoch; nothing of the present one was done."""
+        self._enough = True
 
     def pass_by(self, phase: str, count: int) -> None:
         """Let the epochs of a phase go by in which others work and this party has nothing to do.

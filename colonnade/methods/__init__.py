@@ -23,6 +23,7 @@ BUILT_IN = (
     "easter",
     "adptvfedconv",
     "splitconv",
+    "jovefl",
 )
 ENTRY_POINTS = "colonnade.methods"
 

@@ -42,7 +42,13 @@ MOST_FLOWS = 40  # beyond: summed by role
 MISTAKES = 10
 MOST_LOSSES = 6  # parties named in one cell
 METRICS = {"test_accuracy": "Test accuracy", "loss": "Training loss"}
-MEASURES = {"per_party": "Test accuracy", "alone": "Alone", "personalised": "Personalised"}
+MEASURES = {
+    "per_party": "Test accuracy",
+    "shared": "Shared network",
+    "alone": "Alone",
+    "merged": "Right after merging",
+    "personalised": "Personalised",
+}
 
 
 def write_report(results: Sequence[Result], out: Path, folders: Sequence[Path] = ()) -> Path:
