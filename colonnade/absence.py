@@ -43,7 +43,8 @@ def measure(
     """
     cast, holder = federation.cast, federation.parties[federation.holder]
     passives = [name for name in cast if _may_be_absent(name, settings, cast)]
-    if not settings.run.absence or not passives or len(cast) > MOST_PARTIES:
+    asked = settings.run.absence and settings.found.method.absent
+    if not asked or not passives or len(cast) > MOST_PARTIES:
         return {}
     members = {name: _copy(p, weights[name]) for name, p in federation.parties.items()}
     found: dict[str, dict[str, float]] = {}

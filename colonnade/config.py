@@ -61,6 +61,7 @@ class Data:
     standardise: bool = True  # by each party, with its own statistics
     flip: bool = False  # mirror half of the training images, the same ones at every party
     shift: int = 0  # move every training image by up to so many pixels, alike at every party
+    classes: tuple[str, ...] = ()  # of a federation in which every party brings its own labels
 
 
 @dataclass(frozen=True)
@@ -352,6 +353,10 @@ def _check_data(data: Data, problems: list[str]) -> None:
     _least(
         {f"data.{k}": getattr(data, k) for k in ("train_rows", "test_rows", "shift")}, 0, problems
     )
+    if len(data.classes) == 1:
+        problems.append(f"data.classes = {list(data.classes)}: at least two")
+    if twice := {name for name in data.classes if data.classes.count(name) > 1}:
+        problems.append(f"data.classes names {', '.join(map(repr, sorted(twice)))} more than once")
 
 
 def _check_partition(partition: Partition, given: Mapping[str, Any], problems: list[str]) -> None:

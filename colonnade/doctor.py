@@ -30,6 +30,7 @@ from typing import Any, Literal, TypeVar
 
 from colonnade import federation as federations
 from colonnade import member
+from colonnade import rows as own_rows
 from colonnade.errors import ColonnadeError, ConfigError, FederationError, RunError
 from colonnade.federation import Federation, Member
 from colonnade.net import certs
@@ -93,11 +94,19 @@ def examine(path: Path, mine: Mine | None = None) -> list[Check]:
 
 def _file(federation: Federation) -> Iterator[Check]:
     """What all parties agree on: nothing here can be wrong, or it could not have been read."""
-    run, hub = federation.run, federation.hub
-    yield Check("members", "ok", f"{', '.join(federation.names)}; {hub} holds the labels")
-    listening = [m for m in federation.members if m.address]
+    run, hub, method = federation.run, federation.hub, federation.run.found.method
+    labels = f"{federation.holder} holds the labels"
+    if method.own_labels:
+        labels = f"each brings labels of its own, of {', '.join(run.data.classes)}"
+    labels += f"; {hub} is the hub" if method.hub else ""
+    yield Check("members", "ok", f"{', '.join(federation.names)}; {labels}")
+    listening = [m for m in federation.members if federation.listens(m.name)]
     yield Check("listening", "ok", ", ".join(f"{m.name} at {m.address}" for m in listening))
-    links = {pair: federation.dials(*pair) for pair in combinations(federation.names, 2)}
+    links = {
+        (a, b): federation.dials(a, b)
+        for a, b in combinations(federation.names, 2)
+        if b in federation.linked(a)
+    }
     dialling = [f"{who} → {b if who == a else a}" for (a, b), who in links.items() if who]
     yield Check("dialling", "ok", ", ".join(dialling))
     relayed = [f"{a} – {b}" for (a, b), who in links.items() if who is None]
@@ -110,12 +119,14 @@ def _file(federation: Federation) -> Iterator[Check]:
         f"{run.found.method.name}, {run.run.epochs} epochs, batches of {run.run.batch_size}, "
         f"seed {run.run.seed}",
     )
-    yield Check(
-        "lost party",
-        "ok",
+    said = (
         f"on_lost = {federation.on_lost}, after {federation.deadline:g} s without a connection or "
-        f"{federation.patience:g} s of silence",
+        f"{federation.patience:g} s of silence"
     )
+    if method.loose:
+        when = {"continue": f"after {federation.deadline:g} s with those who are there"}
+        said = f"parties may come and go; it begins {when.get(federation.on_lost, 'with all')}"
+    yield Check("lost party", "ok", said)
     for name in federation.names:
         for kind in member.sends_of(federation, name):
             said = f"{kind.name} ({kind.describe()}) reveals {kind.reveals}"
@@ -270,8 +281,17 @@ class _Own:
                 yield Check("policy", "problem", said, "lower min_members, or let others join")
 
     def _data(self) -> Check:
-        if self.mine.rows is None:
+        brings = self.federation.role(self.me.name).rows
+        if self.mine.rows is None and brings:
             return Check("data", "warning", "not looked at", "give --data FILE")
+        if not brings:
+            role = self.federation.cast[self.me.name]
+            said = f"'{self.me.name}' plays '{role}', which brings no rows"
+            if self.mine.rows is not None:
+                return Check("data", "problem", said, "leave --data away")
+            self.rows = own_rows.none(self.federation.run.data.classes)
+            return Check("data", "ok", said)
+        assert self.mine.rows is not None
         try:
             rows = self.rows = self.mine.rows(self.federation)
         except ColonnadeError as error:
@@ -298,7 +318,8 @@ class _Own:
                 "role", "problem", "; ".join(_problems(error)), "change [run], or the data"
             )
         recipe = setup.settings.parties.get(self.me.name, setup.settings.recipe)
-        return Check("role", "ok", f"{setup.cast[self.me.name]}, with the network '{recipe.model}'")
+        network = f", with the network '{recipe.model}'" if rows.count else ""
+        return Check("role", "ok", f"{setup.cast[self.me.name]}{network}")
 
     # ---- the machine ---------------------------------------------------------------------------
 
@@ -343,7 +364,7 @@ class _Own:
 
     def _port(self, usable: bool) -> Iterator[Check]:
         me = self.me
-        if not me.address:
+        if not self.federation.listens(me.name):
             yield Check("own port", "ok", f"none: {me.name} dials out")
             return
         error = _in_time({me.name: partial(_bind, me.binds)}).get(me.name, TimeoutError(NO_ANSWER))
@@ -374,7 +395,8 @@ class _Own:
         return Check("own port", "problem", said, moves.get(error.errno or 0, "correct `listen`"))
 
     def _peers(self, usable: bool) -> Iterator[Check]:
-        others = [m for m in self.federation.members if m != self.me]
+        linked = self.federation.linked(self.me.name)
+        others = [m for m in self.federation.members if m.name in linked]
         dials = {m.name: self.federation.dials(self.me.name, m.name) for m in others}
         called = {m.name: m.address for m in others if dials[m.name] == self.me.name}
         answers = self._knock(called) if usable else {}

@@ -6,7 +6,8 @@
     patience = 3600.0                   # seconds of silence until a connected party counts as stuck
     [run]                               # as in the file of a run
     method = "splitnn"
-    [parties.bank]                      # the first, or run.label_holder, holds the labels: the hub
+    [parties.bank]                      # the first, or run.label_holder, holds the labels: the hub,
+                                        # where the method names no other, such as a server
     address = "bank.example.org:7443"   # left away: it dials out
     listen = "0.0.0.0:7443"             # what it binds, if other than its address
     signing_key = "ab12…"               # see: colonnade certs show bank.sign
@@ -33,6 +34,7 @@ from typing import Any, Literal
 from colonnade import config, state
 from colonnade.config import Config, check_name, read, same_but_for_case, unknown
 from colonnade.errors import ConfigError, FederationError, InputError
+from colonnade.method import Role
 from colonnade.wire.policy import Policy
 
 OnLost = Literal["wait", "stop", "continue"]
@@ -81,9 +83,31 @@ class Federation:
         return tuple(member.name for member in self.members)
 
     @property
-    def hub(self) -> str:
-        """The label holder: everybody has a link to it, and it relays where there is no other."""
+    def holder(self) -> str:
+        """Who holds the labels, where not every party brings its own."""
         return self.run.run.label_holder or self.members[0].name
+
+    @property
+    def cast(self) -> dict[str, str]:
+        """Who plays what."""
+        return self.run.found.method.cast(list(self.names), self.holder, self.run.options)
+
+    @property
+    def hub(self) -> str:
+        """Everybody has a link to it, and it relays where there is no other: the label holder, or
+        who plays the role that the method names."""
+        role = self.run.found.method.hub
+        return next(n for n, r in self.cast.items() if r == role) if role else self.holder
+
+    def role(self, name: str) -> Role:
+        return self.run.found.method.roles[self.cast[name]]
+
+    def linked(self, name: str) -> list[str]:
+        """With whom a member talks, directly or through the hub: where parties come and go, with
+        the hub alone."""
+        others = [other for other in self.names if other != name]
+        alone = self.run.found.method.loose and name != self.hub
+        return [self.hub] if alone else others
 
     def member(self, name: str) -> Member:
         for member in self.members:
@@ -91,14 +115,22 @@ class Federation:
                 return member
         raise FederationError([unknown(name, self.names, f"in {self.path}", "member")])
 
+    def listens(self, name: str) -> bool:
+        """Whether others dial it; where parties come and go, only the hub is dialled."""
+        dialled = not self.run.found.method.loose or name == self.hub
+        return dialled and bool(self.member(name).address)
+
     def dials(self, a: str, b: str) -> str | None:
         """Which of two members dials the other; None: neither can, and the hub relays.
 
-        The earlier one in the file listens if it has an address, else the later one.
+        The earlier one in the file listens if it has an address, else the later one. Where parties
+        come and go, the hub listens.
         """
         first, second = sorted((self.member(a), self.member(b)), key=self.members.index)
         if first == second:
             raise FederationError([f"'{a}' needs no link to itself"])
+        if self.run.found.method.loose and second.name == self.hub:
+            first, second = second, first
         if first.address:
             return second.name
         return first.name if second.address else None
@@ -334,19 +366,19 @@ def _check_run(
     run: Config, members: Sequence[Member], on_lost: OnLost, problems: list[str]
 ) -> None:
     method, names = run.found.method, [member.name for member in members]
-    hub = run.run.label_holder or next(iter(names), "")
-    if hub not in names:
+    holder = run.run.label_holder or next(iter(names), "")
+    if holder not in names:
         if run.run.label_holder:
-            problems.append(unknown(hub, names, "as run.label_holder", "member"))
+            problems.append(unknown(holder, names, "as run.label_holder", "member"))
         return
-    others = [member for member in members if member.name != hub]
-    silent = [member.name for member in others if not member.address]
-    if silent and not next(m for m in members if m.name == hub).address:
+    _check_classes(run, problems)
+    if method.loose and on_lost == "stop":
         problems.append(
-            f"neither '{hub}', who holds the labels, nor {', '.join(map(repr, silent))} can be "
-            f"dialled: give [parties.{hub}] an address"
+            f'on_lost = "stop": the parties of {method.name} may come and go; choose "wait", to '
+            'begin with all of them, or "continue", to begin after `deadline` with those that are '
+            "there"
         )
-    if on_lost == "continue" and not getattr(method, "absent", False):
+    if on_lost == "continue" and not (method.absent or method.loose):
         problems.append(
             f'on_lost = "continue": {method.name} cannot go on without a party; choose "wait" or '
             '"stop"'
@@ -355,11 +387,83 @@ def _check_run(
         problems.append(f"[run] {why}: only a simulation may do that")
     if method.pooled(run.options):
         problems.append(f"[run] {method.name} needs all rows in one place: it has no parties")
-    elif others:
-        try:
-            method.cast(names, hub, run.options)
-        except InputError as error:
-            problems.append(f"[run] {error}")
+        return
+    if len(names) < 2:
+        return
+    try:
+        cast = method.cast(names, holder, run.options)
+    except InputError as error:
+        problems.append(f"[run] {error}")
+        if method.hub:
+            return
+        cast = dict.fromkeys(names, "")
+    hub = _check_hub(run, cast, names, problems) if method.hub else holder
+    if hub:
+        _check_reach(hub, method.loose, members, problems)
+
+
+def _check_hub(
+    run: Config, cast: Mapping[str, str], names: Sequence[str], problems: list[str]
+) -> str:
+    """The one member that plays the hub's role; empty, and a problem, where there is none."""
+    method = run.found.method
+    playing = [name for name, role in cast.items() if role == method.hub]
+    missing = [name for name in cast if name not in names]  # a simulation would add them
+    for name in missing:
+        rows = "" if method.roles[cast[name]].rows else ", and needs no --data"
+        problems.append(
+            f"[run] {method.name} needs a member '{name}', which plays '{cast[name]}': add "
+            f"[parties.{name}] with an address and the signing_key that `colonnade certs` makes "
+            f"for it; it is started like the others{rows}"
+        )
+    problems += [
+        f"[run] '{name}' has nothing to do in {method.name} with these options: take it out"
+        for name in names
+        if name not in cast
+    ]
+    if not playing:
+        problems.append(
+            f"[run] nobody plays '{method.hub}', whom all others of {method.name} would talk with: "
+            "choose options with which somebody does, or run it in one process"
+        )
+    if len(playing) > 1:
+        problems.append(
+            f"[run] {', '.join(map(repr, playing))} all play '{method.hub}': {method.name} has one "
+            "hub; name the others differently"
+        )
+    return playing[0] if len(playing) == 1 and playing[0] in names else ""
+
+
+def _check_reach(hub: str, loose: bool, members: Sequence[Member], problems: list[str]) -> None:
+    """Everybody must be able to reach the hub, or be reached by it."""
+    if next(member for member in members if member.name == hub).address:
+        return
+    silent = [member.name for member in members if not member.address and member.name != hub]
+    if loose:
+        problems.append(
+            f"'{hub}' cannot be dialled, and the others come and go: give [parties.{hub}] an "
+            "address"
+        )
+    elif silent:
+        problems.append(
+            f"neither '{hub}', who holds the labels, nor {', '.join(map(repr, silent))} can be "
+            f"dialled: give [parties.{hub}] an address"
+        )
+
+
+def _check_classes(run: Config, problems: list[str]) -> None:
+    """Where every party brings labels, no one of them knows all classes."""
+    method, classes = run.found.method, run.data.classes
+    if method.own_labels and not classes:
+        problems.append(
+            f"[run] data.classes is missing: in {method.name} every party brings labels of its "
+            'own, and all must mean the same by them: [run.data] classes = ["no", "yes"]'
+        )
+    elif classes and not method.own_labels:
+        problems.append(
+            f"[run] data.classes: in {method.name} the label holder's rows say which classes there "
+            "are; leave it out"
+        )
 
 
 def _check_policy(

@@ -4,6 +4,7 @@ config.toml      the resolved configuration, beside copies of the user's own fil
 run.json         which configuration this is, and how often it was started
 ledger.jsonl     every message
 checkpoints/     until the run is finished
+weights.part/    where parties come and go: the models of the newest checkpoint
 weights/         from then on
 result.json      what came out, also of a run that failed
 """
@@ -87,8 +88,31 @@ def seconds_so_far(folder: Path) -> float:
     return float(timing.get("seconds_total", 0.0))
 
 
-def save_weights(party: Party, folder: Path) -> None:
-    """A party's trained models, and how it prepares its rows."""
+def refresh_weights(party: Party, run: Path, **more: Any) -> None:
+    """Put a party's models of now into weights.part. A process may die in the middle of this:
+    there is always a whole one, there or in weights.next."""
+    part, following = run / "weights.part", run / "weights.next"
+    if newest_weights(run, party.name) == following:  # died between the two steps below
+        shutil.rmtree(part, ignore_errors=True)
+        following.rename(part)
+    shutil.rmtree(following, ignore_errors=True)
+    save_weights(party, following, **more)
+    if part.exists():
+        shutil.rmtree(part)
+    following.rename(part)
+
+
+def newest_weights(run: Path, party: str) -> Path | None:
+    """The folder with a party's models: of the finished run, or of a training under way."""
+    for name in ("weights", "weights.part", "weights.next"):
+        files = [run / name / f"{party}.{end}" for end in ("json", "safetensors")]
+        if all(file.exists() for file in files):
+            return run / name
+    return None
+
+
+def save_weights(party: Party, folder: Path, **more: Any) -> None:
+    """A party's trained models, and how it prepares its rows; `more` may be said beside them."""
     folder.mkdir(exist_ok=True)
     preparation = party.preparation
     state.save(
@@ -100,6 +124,7 @@ def save_weights(party: Party, folder: Path) -> None:
             "columns": []
             if preparation is None
             else [[column.name, list(column.categories)] for column in preparation.columns],
+            **more,
         },
         folder / party.name,
     )

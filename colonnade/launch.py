@@ -6,6 +6,7 @@
 
 The processes are those of `colonnade party`, and know of each other only what a federation file
 says. This one starts them, starts those again that die, and joins what they leave into one result.
+Where parties may come and go, one that dies too often stays away, and the others go on.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from colonnade import rows as own_rows
 from colonnade import state
 from colonnade.assemble import Federation
 from colonnade.config import Config
-from colonnade.errors import RoleFailed
+from colonnade.errors import ConfigError, RoleFailed
 from colonnade.federation import Member
 from colonnade.net import certs
 from colonnade.observer import Observer
@@ -127,6 +128,9 @@ def _hand_out(settings: Config, federation: Federation, folder: Path, options: O
         members.append(Member(name, address, "", public))
     method = settings.found.method
     run = settings.resolved() | {"label_holder": federation.holder, "name": settings.run.name}
+    if method.own_labels:  # no party sees all of them
+        classes = federation.parties[federation.holder].classes
+        run["data"] = run["data"] | {"classes": list(classes)}
     federations.write(
         folder / "federation.toml",
         settings.run.name,
@@ -138,14 +142,14 @@ def _hand_out(settings: Config, federation: Federation, folder: Path, options: O
     )
     for name, party in federation.parties.items():
         place = folder / "parties" / f"{name}-rows"
-        if place.with_suffix(".json").exists():
-            continue  # of an earlier attempt
         place.parent.mkdir(parents=True, exist_ok=True)
+        if place.with_suffix(".json").exists() or not method.roles[federation.cast[name]].rows:
+            continue  # of an earlier attempt; or a server
         ids = b"".join(split.ids.cpu().numpy().tobytes() for split in party.splits.values())
         mine = Rows(
             party.splits,
             party.preparation,
-            party.classes if name == federation.holder else (),
+            party.classes if name == federation.holder or method.own_labels else (),
             ids.hex().encode(),
             sum(len(split) for split in party.splits.values()),
             federation.data["name"],
@@ -163,6 +167,22 @@ def _addresses(count: int) -> list[str]:
     return addresses
 
 
+def hub_of(settings: Config, federation: Federation) -> str:
+    """Whose process the others talk with."""
+    method = settings.found.method
+    if not method.hub:
+        return federation.holder
+    playing = [name for name, role in federation.cast.items() if role == method.hub]
+    if not playing:
+        raise ConfigError(
+            [
+                f"nobody plays '{method.hub}' in {method.name} with these options, so there is "
+                "nobody to talk with: use --runtime local"
+            ]
+        )
+    return playing[0]
+
+
 class _Supervisor:
     def __init__(
         self,
@@ -174,6 +194,8 @@ class _Supervisor:
     ) -> None:
         self.settings, self.federation, self.folder = settings, federation, folder
         self.observer, self.options = observer, options
+        self.hub, self.loose = hub_of(settings, federation), settings.found.method.loose
+        self.finished: set[str] = set()
         self.began = time.perf_counter()
         self.ready = 0.0
         self.events: SimpleQueue[tuple[Child, dict[str, Any]]] = SimpleQueue()
@@ -209,14 +231,15 @@ class _Supervisor:
             os.fspath(self.folder / "federation.toml"),
             "--name",
             name,
-            "--data",
-            os.fspath(self.folder / "parties" / f"{name}-rows.json"),
             "--keys",
             os.fspath(self.folder / "keys" / name),
             "--out",
             os.fspath(self.folder / "parties" / name),
             "--events",
         ]
+        rows = self.folder / "parties" / f"{name}-rows.json"
+        if rows.exists():
+            command += ["--data", os.fspath(rows)]
         return subprocess.Popen(
             command,
             stdin=subprocess.PIPE,  # when this process ends, so do they
@@ -258,11 +281,13 @@ class _Supervisor:
             child.close()
             if code == 0:
                 del children[name]
-                self.ended = self.ended or time.monotonic()
-            elif code == STOPPED:  # by somebody else; it has told the others
-                raise KeyboardInterrupt(f"the process of '{name}' was stopped")
+                self.finished.add(name)
+                if not self.loose:  # else each may take its own time
+                    self.ended = self.ended or time.monotonic()
             elif self._may_stay_away(child, code):
                 del children[name]  # the others wait for it, and then go on
+            elif code == STOPPED:  # by somebody else; it has told the others
+                raise KeyboardInterrupt(f"the process of '{name}' was stopped")
             elif code in TYPED or child.started > self.options.restarts:
                 raise RoleFailed(self._why(child, code))
             else:
@@ -272,12 +297,18 @@ class _Supervisor:
                 self._listen(child)
 
     def _may_stay_away(self, child: Child, code: int) -> bool:
-        out_of_starts = code not in TYPED and child.started > self.options.restarts
-        hub = child.name == self.federation.holder
-        if not out_of_starts or hub or self.options.on_lost != "continue":
+        out_of_starts = code not in (*TYPED, STOPPED) and child.started > self.options.restarts
+        if child.name == self.hub:
             return False
-        self._say(f"the process of '{child.name}' died and is not started again")
-        return True
+        if self.loose:
+            others = {*self.children, *self.finished} - {child.name, self.hub}
+            may = (out_of_starts or code == STOPPED) and bool(others)
+        else:
+            may = out_of_starts and self.options.on_lost == "continue"
+        if may:
+            how = "was stopped" if code == STOPPED else "died and is not started again"
+            self._say(f"the process of '{child.name}' {how}")
+        return may
 
     def _tell_of(self, child: Child, code: int) -> None:
         how = signal.Signals(-code).name if code < 0 else f"code {code}"
@@ -320,11 +351,11 @@ class _Supervisor:
                 meter.phase, meter.share, meter.epochs = event["meter"]
 
     def _stop(self) -> None:
-        """Let all save themselves; the label holder's process tells the others."""
-        hub = self.children.get(self.federation.holder)
+        """Let all save themselves; the hub's process tells the others, if they listen to it."""
         self.observer.note("stopping: every party finishes its step and saves itself")
-        if hub is not None:
-            hub.process.send_signal(signal.SIGTERM)
+        for name, child in self.children.items():
+            if name == self.hub or self.loose:
+                child.process.send_signal(signal.SIGTERM)
         until = time.monotonic() + STOP_SECONDS
         for child in self.children.values():
             try:
@@ -380,8 +411,11 @@ def _joined(
         seconds=seconds,
     )
     content["wire"]["head"] = head
-    hub = places[federation.holder] / "result.json"
-    content["warnings"] = read_json(hub)["warnings"] if hub.exists() else []
+    hub = hub_of(settings, federation)
+    telling = [hub, *(n for n in places if n != hub and settings.found.method.loose)]
+    results = [places[n] / "result.json" for n in telling]
+    warnings = [w for file in results if file.exists() for w in read_json(file)["warnings"]]
+    content["warnings"] = list(dict.fromkeys(warnings))  # the hub's has those of all it heard
     return content
 
 

@@ -1,9 +1,10 @@
 """One party of a federation, from its own files to its own results: what `colonnade party` does.
 
-It needs its rows, its keys, its policy and the shared federation file, and nothing of anybody
-else. Everything it keeps lies in one folder:
+It needs its rows (a server: none), its keys, its policy and the shared federation file, and
+nothing of anybody else. Everything it keeps lies in one folder:
 
     config.toml  run.json  ledger.jsonl  log.txt  checkpoints/     while it runs
+    weights.part/                                                  the same, if parties come and go
     result.json  weights/  accounts.json                           when all have ended
 
 A process that died is started again with the same command: it finds its folder and rejoins.
@@ -51,6 +52,7 @@ from colonnade.result import Result, account, combine, divergence, read_json
 from colonnade.rows import Rows
 from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.drive import reproducible
+from colonnade.runtime.loose import LooseSession
 from colonnade.runtime.post import Post
 from colonnade.runtime.process import Session
 from colonnade.runtime.words import Patience, Place, Start, Work
@@ -81,8 +83,12 @@ class Setup:
 
     @property
     def cast(self) -> dict[str, str]:
-        names = list(self.federation.names)
-        return self.settings.found.method.cast(names, self.federation.hub, self.settings.options)
+        return self.federation.cast
+
+    @property
+    def loose(self) -> bool:
+        """Whether parties may come and go."""
+        return self.settings.found.method.loose
 
 
 def prepare(
@@ -134,7 +140,7 @@ def prepare(
     )
     if why := method.simulated(settings.options):
         raise ConfigError([f"{why}: only a simulation may do that"])
-    role = method.roles[setup.cast[name]]
+    role = federation.role(name)
     if role.features and not rows.width:
         raise MethodError(f"'{name}' brings no features, but its role in {method.name} needs some")
     _check_network(setup)
@@ -144,7 +150,7 @@ def prepare(
 def sends_of(federation: Federation, name: str) -> tuple[Kind, ...]:
     """What a member may send: what its policy must allow."""
     method, options = federation.run.found.method, federation.run.options
-    cast = method.cast(list(federation.names), federation.hub, options)
+    cast = federation.cast
     passives = sum(role == "passive" for role in cast.values())
     return method.sent_by(cast[name], options, passives)
 
@@ -233,13 +239,13 @@ def connect(
     """The session of a party, with its links and its post; nobody is called yet."""
     federation = setup.federation
     me, method = federation.member(setup.name), setup.settings.found.method
-    others = [name for name in federation.names if name != setup.name and name not in absent]
+    others = [name for name in federation.linked(setup.name) if name not in absent]
     dialler = {name: federation.dials(setup.name, name) for name in others}
     mesh = Mesh(
         setup.name,
         Keys.of(setup.keys, setup.name),
         hub=federation.hub,
-        listen=me.binds if me.address else None,
+        listen=me.binds if federation.listens(me.name) else None,
         dial={n: federation.member(n).address for n in others if dialler[n] == setup.name},
         accept=frozenset(n for n in others if dialler[n] == n),
         relayed=frozenset(n for n in others if dialler[n] is None),
@@ -251,14 +257,14 @@ def connect(
     gate.restore(row for row in book.rows() if row.get("sender") == setup.name)
     post = Post(
         setup.name,
-        frozenset(federation.names),
+        frozenset({setup.name, *federation.linked(setup.name)}),
         {kind.name: kind for kind in method.kinds},
         book,
         gate,
         lambda receiver, fields, data: session.send_part(receiver, fields, data),
         PART_BYTES,
     )
-    session = Session(
+    session = (LooseSession if setup.loose else Session)(
         setup.name,
         federation.names,
         federation.hub,
@@ -310,6 +316,7 @@ class _Member:
     def serve(self, manifest: Mapping[str, Any], ended: bool) -> Result:
         setup = self.setup
         method = setup.settings.found.method
+        self._classes = list(setup.rows.classes or manifest.get("classes", ()))
         work = Work(
             party=self._new_party,
             role=lambda party, wire, absent: bind(
@@ -324,8 +331,9 @@ class _Member:
             account=self._account,
             conclude=self._conclude,
             may_lose=self._may_lose,
-            told={"classes": list(setup.rows.classes)},
+            told={"classes": self._classes},
             log=self.log,
+            publish=self._publish,
         )
         session = self._session = connect(
             setup,
@@ -360,7 +368,7 @@ class _Member:
 
     def _new_party(self, start: Start) -> Party:
         setup, settings = self.setup, self.setup.settings
-        classes = tuple(str(name) for name in start.told["classes"])
+        classes = tuple(str(name) for name in start.told.get("classes", self._classes))
         party = Party(
             setup.name,
             setup.cast[setup.name],
@@ -383,6 +391,8 @@ class _Member:
 
     def _mark(self, start: Start) -> None:
         more: dict[str, Any] = {"run": start.run, "party": self.setup.name}
+        if self.setup.loose:  # it may have to go on alone
+            more |= {"loose": True, "classes": start.told["classes"]}
         if start.absent:
             more |= {"absent": start.absent, "since": start.skip}
         with _writing(self.folder):
@@ -390,21 +400,30 @@ class _Member:
 
     def _account(self, party: Party) -> dict[str, Any]:
         """The role has ended: models to the disk, then what may be said about it."""
-        told = account(party, self.setup.federation.hub)
+        told = account(party, self.setup.federation.holder)
         told["classes"] = list(party.classes)
         told["warnings"] = self._session.post.leftover()
         with _writing(self.folder):
-            folders.save_weights(party, self.folder / "weights.part")
+            if self.setup.loose:
+                folders.refresh_weights(party, self.folder)
+            else:
+                folders.save_weights(party, self.folder / "weights.part")
             state.write_text(json.dumps(told), self.folder / "account.json")
         return told
 
-    def _conclude(self, accounts: Mapping[str, Any], absent: tuple[str, ...]) -> None:
+    def _publish(self, party: Party) -> None:
+        """Models to predict with, in the middle of the training."""
+        reached = {"position": list(party.position), "epochs": party.meter.epochs}
+        with _writing(self.folder):
+            folders.refresh_weights(party, self.folder, classes=list(party.classes), **reached)
+
+    def _conclude(self, accounts: Mapping[str, Any], warnings: tuple[str, ...]) -> None:
         if (self.folder / "weights").exists():
             return
         accounts = dict(accounts) or {self.setup.name: read_json(self.folder / "account.json")}
         with _writing(self.folder):
             state.write_text(json.dumps(accounts), self.folder / "accounts.json")
-            self._write_result("finished", "", accounts, absent)
+            self._write_result("finished", "", accounts, warnings)
             (self.folder / "weights.part").rename(self.folder / "weights")
         OwnCheckpoints(self.folder / "checkpoints", self.book.flush).clear()
         self.log.quietly("finished")
@@ -433,14 +452,14 @@ class _Member:
         status: str,
         problem: str,
         accounts: Mapping[str, Any] | None = None,
-        absent: tuple[str, ...] = (),
+        remarks: tuple[str, ...] = (),
     ) -> None:
-        """result.json; the label holder's shows what everybody has told, others their own."""
+        """result.json; the hub's shows what everybody has told, others their own."""
         setup, party = self.setup, self._party
         if accounts is None:
             accounts = {}
             if party is not None:
-                accounts = {setup.name: account(party, setup.federation.hub)}
+                accounts = {setup.name: account(party, setup.federation.holder)}
         own = accounts.get(setup.name, {})
         if setup.name != setup.federation.hub:
             accounts = {setup.name: own} if own else {}
@@ -452,7 +471,7 @@ class _Member:
             runtime="process",
             data=setup.rows.facts(classes),
             cast=setup.cast,
-            holder=setup.federation.hub,
+            holder=setup.federation.holder,
             accounts=accounts,
             wire=ledger.summarise(ledger.read(self.folder / "ledger.jsonl"), kinds),
             setup=self.ready,
@@ -460,7 +479,7 @@ class _Member:
         )
         content["wire"]["head"] = self.book.head
         warnings = [line for told in accounts.values() for line in told.get("warnings", [])]
-        warnings += [f"the run went on without '{name}'" for name in absent]
+        warnings += remarks
         warnings += divergence(content["history"])
         content |= {"status": status, "error": problem, "warnings": warnings}
         state.write_text(json.dumps(content, indent=1), self.folder / "result.json")

@@ -3,11 +3,15 @@
 The same links, post, ledger and policy as in training; the roles are those of `predict`. Whoever
 predicts writes its own predictions.csv, and nobody else's. A method that can do without some
 passive parties may be told who is absent, by everybody alike.
+
+Where parties come and go, each predicts by itself, at any time: also in the middle of a training,
+with the models of its newest checkpoint, and without a connection.
 """
 
 from __future__ import annotations
 
 import csv
+import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -16,10 +20,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from colonnade import folder as folders
 from colonnade import state
 from colonnade.assemble import of, schedule_of
 from colonnade.data import Column, Preparation, Split
-from colonnade.errors import DataError, RunError
+from colonnade.errors import DataError, MethodError, RunError
 from colonnade.member import Log, Say, Setup, connect, signals
 from colonnade.method import bind
 from colonnade.partition import View
@@ -27,16 +32,16 @@ from colonnade.party import Party
 from colonnade.result import read_json
 from colonnade.rows import Rows, ids_of, read
 from colonnade.runtime.checkpoint import NoCheckpoints
-from colonnade.runtime.drive import reproducible
+from colonnade.runtime.drive import drive, reproducible
 from colonnade.runtime.words import Start, Work
-from colonnade.wire import Ledger
+from colonnade.wire import Kind, Ledger, Recv, Value
 
 SPLIT = "predict"
 
 
-def rows_for(path: Path, party: str, run: Path) -> tuple[Rows, list[str]]:
+def rows_for(path: Path, party: str, run: Path, unfinished: bool = False) -> tuple[Rows, list[str]]:
     """New rows of a party as its models take them, and their ids; a label column is ignored."""
-    saved = _saved(run, party)
+    saved = _saved(run, party, unfinished)
     with of(party):
         ids, names, x, _ = read(path)
         preparation = None
@@ -77,18 +82,7 @@ def foretell(
     book = Ledger(_touched(run / "ledger-predict.jsonl"), through=True)
 
     def party(start: Start) -> Party:
-        made = Party(
-            setup.name,
-            cast[setup.name],
-            settings.parties.get(setup.name, settings.recipe),
-            schedule_of(settings),
-            setup.rows.splits,
-            setup.rows.preparation,
-            tuple(result["data"]["classes"]),
-            torch.device(settings.run.device),
-            View.of(saved["view"]) if saved["view"] else None,
-        )
-        made.load_weights(saved["weights"])
+        made = _party(setup, saved, tuple(result["data"]["classes"]))
         if method.signs(settings.options):
             made.identity = setup.identity(f"predict {start.run} attempt {start.attempt}")
         return made
@@ -119,6 +113,84 @@ def foretell(
     return _write(run / "predictions.csv", ids, logits, result["data"]["classes"])
 
 
+def foretell_alone(
+    setup: Setup,
+    run: Path,
+    ids: list[str],
+    absent: Collection[str] = (),
+    say: Say | None = None,
+) -> Path | None:
+    """Predict without a word to anybody, with the newest models there are."""
+    settings, me = setup.settings, setup.name
+    if absent:
+        raise RunError(f"--absent: '{me}' predicts alone, whoever is there; leave it away")
+    saved = _saved(run, me, unfinished=True)
+    if say is not None:
+        say(f"models of {_reached(saved)}")
+    classes = settings.data.classes or tuple(saved.get("classes", ()))
+    if not classes:
+        classes = tuple(read_json(run / "result.json")["data"]["classes"])
+    party = _party(setup, saved, classes)
+    program = settings.found.method.roles[party.role].predict
+    role = bind(program, party, setup.cast, _NoWire(me), settings.options, split=SPLIT)
+
+    def take(wanted: Recv) -> Any:
+        raise _talks(me, wanted.kind)
+
+    with reproducible(settings.run.threads, settings.run.device == "cuda"):
+        logits = drive(role, take)
+    if not isinstance(logits, Tensor):
+        return None
+    return _write(run / "predictions.csv", ids, logits, list(classes))
+
+
+class _NoWire:
+    """Carries nothing."""
+
+    def __init__(self, me: str) -> None:
+        self._me = me
+
+    def put(self, receiver: str, kind: Kind, value: Value) -> None:
+        raise _talks(self._me, kind)
+
+    def reaches(self, receiver: str) -> bool:
+        return False
+
+
+def _talks(me: str, kind: Kind) -> MethodError:
+    return MethodError(
+        f"'{me}' predicts alone, since its method is loose, but its role sends or awaits "
+        f"'{kind.name}': a loose method must predict without messages"
+    )
+
+
+def _party(setup: Setup, saved: Mapping[str, Any], classes: tuple[str, ...]) -> Party:
+    """A party that has trained, with new rows."""
+    settings = setup.settings
+    made = Party(
+        setup.name,
+        setup.cast[setup.name],
+        settings.parties.get(setup.name, settings.recipe),
+        schedule_of(settings),
+        setup.rows.splits,
+        setup.rows.preparation,
+        classes,
+        torch.device(settings.run.device),
+        View.of(saved["view"]) if saved["view"] else None,
+    )
+    made.load_weights(saved["weights"])
+    return made
+
+
+def _reached(saved: Mapping[str, Any]) -> str:
+    """How far the training of these models had come."""
+    if "position" not in saved:
+        return "a finished training"
+    phase, epoch, step = saved["position"]
+    part = f"epoch {epoch}" if not step else f"step {step} of epoch {epoch + 1}"
+    return f"{part} of {saved['epochs']} ('{phase}'); the training has not ended"
+
+
 def _write(path: Path, ids: list[str], logits: Tensor, classes: list[str]) -> Path:
     probabilities = logits.float().softmax(1).cpu()
     best = probabilities.max(1)
@@ -135,7 +207,9 @@ def _write(path: Path, ids: list[str], logits: Tensor, classes: list[str]) -> Pa
     return path
 
 
-def _saved(run: Path, party: str) -> dict[str, Any]:
+def _saved(run: Path, party: str, unfinished: bool = False) -> dict[str, Any]:
+    if unfinished:
+        return _newest(run, party)
     if not (run / "weights").exists():
         raise RunError(f"{run} has no trained models: give the run folder of a finished training")
     if not (run / "weights" / f"{party}.json").exists():
@@ -143,6 +217,24 @@ def _saved(run: Path, party: str) -> dict[str, Any]:
         raise RunError(f"{run} is the folder of '{whose}', not of '{party}'")
     saved: dict[str, Any] = state.load(run / "weights" / party)
     return saved
+
+
+def _newest(run: Path, party: str) -> dict[str, Any]:
+    """The models of a run that may be under way: its process may replace them at this moment."""
+    for patient in (True, True, False):
+        place = folders.newest_weights(run, party)
+        try:
+            if place is not None:
+                found: dict[str, Any] = state.load(place / party)
+                return found
+        except RunError:
+            if not patient:
+                raise
+        time.sleep(0.1 * patient)
+    raise RunError(
+        f"{run} has no models of '{party}' yet: give its own run folder, once a first checkpoint "
+        "is written"
+    )
 
 
 def _touched(path: Path) -> Path:

@@ -86,6 +86,11 @@ class Method:
         """Refuse to do without a party that this method needs."""
         if not absent:
             return
+        if self.loose:  # everybody predicts alone
+            if strangers := sorted(name for name in absent if name not in cast):
+                there = ", ".join(cast)
+                raise MethodError(f"absent = '{strangers[0]}': no such party; there are {there}")
+            return
         if not self.absent:
             who = ", ".join(f"'{name}'" for name in sorted(absent))
             raise MethodError(

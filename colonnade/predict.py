@@ -82,6 +82,8 @@ class Trained:
         method, cast = self.config.found.method, self.result["roles"]
         absent = [absent] if isinstance(absent, str) else absent
         method.check_absent(absent, cast, self.config.options)
+        if method.loose and isinstance(parties, Mapping):  # whoever has rows predicts alone
+            absent = [*absent, *(n for n in self.result["parties"] if n not in parties)]
         splits = self._test_rows() if parties is None else self._given_rows(parties, absent)
         there = [name for name in self.result["parties"] if name not in absent]
         members = {name: self._party(name, splits.get(name)) for name in there}
@@ -169,10 +171,10 @@ class Trained:
                     f"{tuple(prepared.shape[1:])}"
                 )
             rows[name] = prepared, torch.arange(len(prepared))
-        if len({len(ids) for _, ids in rows.values()}) > 1:
+        aligned = self.config.found.method.aligned
+        if aligned and len({len(ids) for _, ids in rows.values()}) > 1:
             counts = ", ".join(f"'{name}' {len(ids)}" for name, (_, ids) in rows.items())
             raise DataError(f"the parties give different numbers of rows: {counts}")
-        aligned = self.config.found.method.aligned
         missing = [
             name
             for name in self.result["parties"]

@@ -6,6 +6,9 @@
 Images come as NumPy's .npz with the arrays `id` (n,), `x`, uint8 (n, channels, height, width), and
 `label` (n,) at the label holder; where they lie in the whole ones, [partition] of the run says.
 
+Where every party brings labels of its own rows, each file has them, and the run's data.classes say
+which there are.
+
 Whether a row is for training or testing is decided by its id and the run's seed, so all parties
 decide alike without a word. That the ids are the same, in the same order, is compared by a keyed
 digest: until rows can be aligned, another order is refused.
@@ -35,6 +38,7 @@ from colonnade.partition import View
 from colonnade.party import derive
 
 ID, LABEL = "id", "label"
+NO_ROWS = "no rows of its own"
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Rows:
 
     splits: Mapping[str, Split]
     preparation: Preparation | None
-    classes: tuple[str, ...]  # known to the label holder alone; empty elsewhere
+    classes: tuple[str, ...]  # known to the label holder, or agreed on by all; empty elsewhere
     ids: bytes  # of all rows, in their order
     count: int
     source: str
@@ -70,6 +74,11 @@ class Rows:
         }
 
 
+def none(classes: tuple[str, ...] = ()) -> Rows:
+    """What a helper of the protocol brings, such as a server."""
+    return Rows({}, None, classes, b"", 0, NO_ROWS)
+
+
 def from_file(path: Path, party: str, settings: Config, *, labelled: bool) -> Rows:
     """A party's rows from its own file; labels are read where they are to be used."""
     with of(party):
@@ -77,8 +86,10 @@ def from_file(path: Path, party: str, settings: Config, *, labelled: bool) -> Ro
         if labelled and labels is None:
             raise DataError(f"{path} has no '{LABEL}', and this party holds the labels")
         y: Tensor | None = None
-        classes: tuple[str, ...] = ()
-        if labelled:
+        classes = settings.data.classes
+        if classes and labels is not None:
+            y = _codes(path, labels, classes)
+        elif labelled:
             y, classes = data.labels_from(np.array(labels))
         where = _divide(ids, settings)
         columns = tuple(Column(name) for name in names)
@@ -91,7 +102,7 @@ def from_file(path: Path, party: str, settings: Config, *, labelled: bool) -> Ro
         for key in ("train", "test"):
             if not len(splits[key]):
                 raise DataError(f"{path}: none of its {len(ids)} rows is for '{key}': give more")
-        if y is not None:
+        if y is not None and not settings.data.classes:  # else a party may lack some of them
             data.check_labels(y[where["train"]], classes)
     prepared, preparation = prepare(party, Holding(splits, columns), settings.data.standardise)
     view, method = None, settings.found.method
@@ -99,6 +110,17 @@ def from_file(path: Path, party: str, settings: Config, *, labelled: bool) -> Ro
         view = declared_views(settings, list(settings.parties)).get(party)
         check_view(party, x, view, method)
     return Rows(prepared, preparation, classes, ids_of(ids), len(ids), path.name, view)
+
+
+def _codes(path: Path, labels: list[str], classes: tuple[str, ...]) -> Tensor:
+    """Labels as places among the classes that all have agreed on."""
+    strangers = sorted({label for label in labels if label not in classes})
+    if strangers:
+        raise DataError(
+            f"{path}: the label {', '.join(map(repr, strangers))} is not among data.classes of the "
+            f"federation file ({', '.join(classes)}): correct the file, or agree on other classes"
+        )
+    return torch.tensor([classes.index(label) for label in labels])
 
 
 def ids_of(ids: list[str]) -> bytes:

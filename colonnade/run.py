@@ -16,7 +16,7 @@ from colonnade.assemble import Federation
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY
 from colonnade.errors import ColonnadeError, ConfigError, RunError
-from colonnade.launch import Options, launch
+from colonnade.launch import Options, hub_of, launch
 from colonnade.method import bind
 from colonnade.observer import Observer
 from colonnade.party import Party
@@ -63,6 +63,10 @@ def run(
     observer = observer or Observer()
     # 1. Read and check everything before anything is written.
     settings = configuration.load(config, overrides)
+    if settings.data.classes:
+        raise ConfigError(
+            ["data.classes is for a federation file; here the data say which classes there are"]
+        )
     with reproducible(settings.run.threads, settings.run.device == "cuda"):
         if parties is None:
             federation = assemble.from_catalogue(settings)
@@ -75,6 +79,8 @@ def run(
         why = settings.found.method.simulated(settings.options)
         if runtime == "process" and why:
             raise ConfigError([f"{why}: only a simulation may do that, --runtime local"])
+        if runtime == "process":
+            hub_of(settings, federation)
         # 2. The folder: new, or one to go on with.
         if resume is not None:
             if out is not None:
@@ -225,7 +231,7 @@ def _train(
         return bind(program, party, federation.cast, wire, settings.options)
 
     local.run(federation.parties, start, mail, lose, finished=checkpoints.finish)
-    return mail.warnings()
+    return mail.warnings(method.loose)
 
 
 def _check_loss(lose: Mapping[str, int], federation: Federation) -> None:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from colonnade.compression import (
     Compressor,
+    Float16,
     Float32,
     Lattice,
     Scalar,
@@ -202,7 +203,10 @@ def test_other_dtypes_and_numbers_of_bits_are_refused(kind: type[Scalar]) -> Non
             kind(bits)
 
 
-@pytest.mark.parametrize("name", ["scalar", "lattice", "topk", "none"])
+NAMES = ["scalar", "lattice", "topk", "float16", "none"]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_a_message_of_another_compressor_is_refused(name: str) -> None:
     x = torch.ones(4, 6)
     here = compressor(name, 3)  # type: ignore[arg-type]
@@ -215,7 +219,7 @@ def test_a_message_of_another_compressor_is_refused(name: str) -> None:
         here.decompress(message, (9, 6), 1)
 
 
-@pytest.mark.parametrize("name", ["scalar", "lattice", "topk", "none"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_senders_tensor_and_random_numbers_stay_as_they_are(name: str) -> None:
     here = compressor(name, 3)  # type: ignore[arg-type]
     weight = torch.nn.Parameter(torch.arange(12.0).reshape(3, 4))
@@ -235,9 +239,31 @@ def test_without_compression_nothing_is_lost() -> None:
     assert torch.equal(there_and_back(Float32(), x, 1), x)
 
 
+@given(tensors(), seeds)
+def test_half_precision_is_half_the_bytes_and_eleven_bits(x: Tensor, seed: int) -> None:
+    message = Float16().compress(x, seed)
+    assert message["values"].dtype == torch.float16
+    assert bytes_of(message) == 2 * x.numel()
+    Kind("head", None, "the weights", dtype="any").check(message, "shop")
+    back = Float16().decompress(message, x.shape, seed)
+    assert back.dtype == torch.float32 and back.shape == x.shape
+    # Half of the last of 11 bits; below 2^-14 a step is 2^-24 everywhere; above 65504 is nothing.
+    bound = torch.maximum(x.abs() * 2.0**-11, torch.tensor(2.0**-25))
+    within = x.abs() <= 65504.0
+    assert bool(((back - x).abs() <= bound)[within].all())
+    assert torch.equal(back[~within], 65504.0 * x[~within].sign())
+
+
+def test_half_precision_keeps_what_it_can_say() -> None:
+    x = torch.tensor([[0.0, 1.0, -0.5], [1024.0, 65504.0, 2.0**-24]])
+    assert torch.equal(there_and_back(Float16(), x, 1), x)
+    assert there_and_back(Float16(), torch.tensor([1e38, -1e38]), 1).tolist() == [65504.0, -65504.0]
+    assert torch.equal(there_and_back(Float16(), torch.zeros(0, 3), 1), torch.zeros(0, 3))
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-@pytest.mark.parametrize("name", ["scalar", "lattice", "topk", "none"])
+@pytest.mark.parametrize("name", NAMES)
 def test_a_gpu_and_a_cpu_understand_each_other(name: str) -> None:
     here = compressor(name, 4)  # type: ignore[arg-type]
     x = torch.randn(33, 7, generator=torch.Generator().manual_seed(0))

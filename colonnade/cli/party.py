@@ -33,7 +33,7 @@ def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
     sub.add_argument("--federation", type=Path, required=True, metavar="FILE")
     sub.add_argument("--name", required=True, metavar="PARTY", help="who this is")
     sub.add_argument(
-        "--data", type=Path, required=True, metavar="FILE", help="its own rows, .csv or .npz"
+        "--data", type=Path, metavar="FILE", help="its own rows, .csv or .npz; a server has none"
     )
     sub.add_argument(
         "--keys", type=Path, metavar="DIR", help="default: keys/ beside the federation file"
@@ -42,7 +42,11 @@ def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
     sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<federation>-<party>")
     sub.add_argument("--device", choices=["cpu", "cuda"])
     sub.add_argument(
-        "--predict", type=Path, metavar="RUN", help="predict with the models of this finished run"
+        "--predict",
+        type=Path,
+        metavar="RUN",
+        help="predict with the models of this run; it must be finished, unless its method lets "
+        "parties come and go",
     )
     sub.add_argument(
         "--absent",
@@ -70,7 +74,11 @@ def _prepared(
     return member.prepare(shared, arguments.name, own, keys, policy, device)
 
 
-def read_rows(path: Path, shared: federation.Federation, name: str) -> rows.Rows:
+def read_rows(path: Path | None, shared: federation.Federation, name: str) -> rows.Rows:
+    """A party's rows, if its role has any."""
+    check_data(path, shared, name)
+    if path is None:
+        return rows.none(shared.run.data.classes)
     if path.suffix == ".json":  # handed over by a supervisor of this machine
         return rows.load(path.with_suffix(""))
     if path.suffix not in (".csv", ".npz"):
@@ -78,23 +86,39 @@ def read_rows(path: Path, shared: federation.Federation, name: str) -> rows.Rows
             f"--data {path}: give a .csv file with the columns id, label and numbers, or images as "
             ".npz"
         )
-    everyone = shared.run.found.method.everyone_labelled(shared.run.options)
-    return rows.from_file(path, name, shared.run, labelled=everyone or name == shared.hub)
+    method = shared.run.found.method
+    everyone = method.own_labels or method.everyone_labelled(shared.run.options)
+    return rows.from_file(path, name, shared.run, labelled=everyone or name == shared.holder)
+
+
+def check_data(path: Path | None, shared: federation.Federation, name: str) -> None:
+    """Whether --data is there where it is needed, and only there."""
+    needed = shared.role(name).rows
+    if needed and path is None:
+        raise RunError(f"colonnade party: give --data FILE, the rows of '{name}', .csv or .npz")
+    if path is not None and not needed:
+        raise RunError(
+            f"colonnade party: '{name}' plays '{shared.cast[name]}', which brings no rows: leave "
+            "--data away"
+        )
 
 
 def _predict(arguments: argparse.Namespace) -> None:
     console = Console(highlight=False, quiet=arguments.json or arguments.quiet)
     shared = federation.load(arguments.federation)
     shared.member(arguments.name)
-    own, ids = member_predict.rows_for(arguments.data, arguments.name, arguments.predict)
-    setup = _prepared(arguments, shared, own)
-    out = member_predict.foretell(
-        setup,
-        arguments.predict,
-        ids,
-        arguments.absent,
-        lambda text: console.print(Text(f"  {text}"), soft_wrap=True),
-    )
+    check_data(arguments.data, shared, arguments.name)
+    out = None
+    if arguments.data is not None:
+        alone = shared.run.found.method.loose
+        own, ids = member_predict.rows_for(arguments.data, arguments.name, arguments.predict, alone)
+        out = (member_predict.foretell_alone if alone else member_predict.foretell)(
+            _prepared(arguments, shared, own),
+            arguments.predict,
+            ids,
+            arguments.absent,
+            lambda text: console.print(Text(f"  {text}"), soft_wrap=True),
+        )
     shown = "this party predicts nothing itself" if out is None else str(out)
     console.print(Text(f"\npredictions  {shown}"), soft_wrap=True)
     if arguments.json:

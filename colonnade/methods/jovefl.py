@@ -37,7 +37,7 @@ from colonnade.aggregation import Update
 from colonnade.compression import compressor
 from colonnade.errors import ConfigError, MethodError
 from colonnade.method import Method, Role
-from colonnade.models import mlp, network, split
+from colonnade.models import is_own, mlp, network, split
 from colonnade.party import Party, derive
 from colonnade.plateau import Plateau
 from colonnade.wire import Kind, Peer, recv_any
@@ -120,11 +120,6 @@ class JoVeFL:
             raise ValueError("hidden says what θ is where the networks are not cut: give no cut")
         if any(not seconds > 0 for seconds in self.pace.values()):
             raise ValueError(f"pace = {dict(self.pace)}: give seconds above 0")
-        if (self.absence or self.away) and self.mode == "sync" and not self.deadline:
-            raise ValueError(
-                "absence and away need a deadline: without one the server waits for all. In one "
-                "process an epoch takes one second; deadline = 0.5 will do"
-            )
         if self.mode == "async":
             for key, default in (("strategy", "fedavg"), ("weighted", False), ("deadline", 0.0)):
                 if getattr(self, key) != default:
@@ -167,14 +162,16 @@ async def client(me: Party, servers: list[Peer], cfg: JoVeFL) -> None:
 
 async def server(me: Party, clients: list[Peer], cfg: JoVeFL) -> None:
     for epoch in me.epochs(count=longest(me, clients, cfg)):
-        if cfg.mode == "sync" and not cfg.deadline and epoch % cfg.every:
+        between = epoch % cfg.every and epoch < me.schedule.epochs
+        if cfg.mode == "sync" and not cfg.deadline and between:
             continue  # nobody may be missing, so all of them are between two rounds
-        heads = await gather(me, clients, cfg)  # 1.
-        if not heads:
+        heads = await gather(me, clients, epoch, cfg)  # 1.
+        if len(me.state["left"]) == len(clients):
             me.enough()
+        if not heads:
             continue
         merge(me, heads, cfg)  # 2.
-        rate = rate_of_all(me, heads, cfg)
+        rate = rate_of_all(me, heads, len(clients), cfg)
         me.state["round"] = me.state.get("round", 0) + 1
         for peer in clients:
             if peer.name in heads:
@@ -206,7 +203,7 @@ async def begin_epoch(
         keep_own_rate(me, chain, cfg)
     if not servers or SHARED in me.state.get("stopped", []) or epoch % cfg.every:
         return
-    if is_away(me, epoch, cfg) or not servers[0].reachable:
+    if is_away(me, me.name, epoch, cfg) or not servers[0].reachable:
         return
     answer = await exchange(me, servers[0], shared, cfg)
     if answer is None:
@@ -287,13 +284,13 @@ def adopt(me: Party, chain: Chain, answer: Any, cfg: JoVeFL) -> None:
             chain.optimizer.state.pop(parameter, None)
 
 
-def is_away(me: Party, epoch: int, cfg: JoVeFL) -> bool:
-    """Whether this client rehearses an absence: a draw of its own for every round."""
-    if epoch + 1 in cfg.away.get(me.name, ()):
+def is_away(me: Party, name: str, epoch: int, cfg: JoVeFL) -> bool:
+    """Whether a client rehearses an absence: a draw that it and the server make alike."""
+    if epoch + 1 in cfg.away.get(name, ()):
         return True
     if not cfg.absence:
         return False
-    seed = derive(me.schedule.seed, "absence", me.name, epoch)
+    seed = derive(me.schedule.seed, "absence", name, epoch)
     return float(torch.rand((), generator=torch.Generator().manual_seed(seed))) < cfg.absence
 
 
@@ -323,21 +320,26 @@ def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
 # ---- the server's side ---------------------------------------------------------------------------
 
 
-async def gather(me: Party, clients: list[Peer], cfg: JoVeFL) -> dict[str, Any]:
-    """The heads of one round by client; none: everybody has left."""
+async def gather(me: Party, clients: list[Peer], epoch: int, cfg: JoVeFL) -> dict[str, Any]:
+    """The heads of one round by client; who has nothing more to send is noted as left."""
     left: list[str] = me.state.setdefault("left", [])
+    in_step = cfg.mode == "sync" and not cfg.deadline
+    expected = clients
+    if in_step and epoch < me.schedule.epochs:  # whose absence is rehearsed, is not waited for
+        expected = [peer for peer in clients if not is_away(me, peer.name, epoch, cfg)]
     heads: dict[str, Any] = {}
-    while missing := [p for p in clients if p.name not in heads and p.name not in left]:
+    while missing := [p for p in expected if p.name not in heads and p.name not in left]:
         if heads and cfg.mode == "async":
             break
-        if cfg.mode == "sync" and not cfg.deadline:
+        if in_step:
             peer, told = missing[0], await missing[0].recv(HEAD)
         else:
             found = await recv_any(missing, HEAD, within=cfg.deadline or cfg.contact or None)
             if found is None:
-                enough = min(cfg.quorum, len(clients) - len(left))
-                if len(heads) >= enough or (left and not any(p.reachable for p in missing)):
+                if len(heads) >= min(cfg.quorum, len(clients) - len(left)):
                     break
+                if left and not heads and not any(peer.reachable for peer in missing):
+                    left += [peer.name for peer in missing]  # gone for good, as far as can be seen
                 continue
             peer, told = found
         if told["leaves"]:
@@ -420,7 +422,7 @@ def answer_to(me: Party, name: str, told: Any, rate: float | None, cfg: JoVeFL) 
     return message | {"coded": coded}
 
 
-def rate_of_all(me: Party, heads: Mapping[str, Any], cfg: JoVeFL) -> float | None:
+def rate_of_all(me: Party, heads: Mapping[str, Any], clients: int, cfg: JoVeFL) -> float | None:
     """What every client's learning rate is multiplied by; None: the training is over."""
     if cfg.rate == "recipe":
         return 1.0
@@ -432,14 +434,14 @@ def rate_of_all(me: Party, heads: Mapping[str, Any], cfg: JoVeFL) -> float | Non
         values = list(known.values())
         signal = sum(values) / len(values) if cfg.signal == "mean_loss" else min(values)
     # One head of m is the m-th part of a round.
-    part = len(heads) / max(len(heads), len(known))
+    part = len(heads) / max(len(heads), clients - len(me.state["left"]))
     return plateau_of(me, cfg).step(me.state.setdefault("plateau", {}), signal, cfg.every * part)
 
 
 def longest(me: Party, clients: Sequence[Peer], cfg: JoVeFL) -> int:
     """Rounds that there may be at most, and one in which all leave."""
     if cfg.mode == "sync" and not cfg.deadline:
-        return me.schedule.epochs + cfg.every
+        return me.schedule.epochs + 1
     return me.schedule.epochs * len(clients) + 1
 
 
@@ -555,15 +557,27 @@ def chain_of(me: Party, cfg: JoVeFL, name: str) -> Chain:
 
 def models_of(me: Party, cfg: JoVeFL, prefix: str = "") -> tuple[nn.Module, nn.Module]:
     """ξ_i and θ_i. All θ_i begin alike; how they are drawn does not depend on anything else."""
-    seed, owner = me.schedule.seed, "" if cfg.same_start else me.name
+    alike = cfg.same_start or cfg.share == "networks"
+    seed, owner = me.schedule.seed, "" if alike else me.name
 
     def drawn(which: int, *names: str) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(seed, *names))
-            return made(me, cfg)[which]
+            part = made(me, cfg)[which]
+            if which == 1 and not (cfg.cut and is_own(me.recipe.model)):
+                torch.manual_seed(derive(seed, *names))  # ξ_i of another shape drew other numbers
+                draw_again(part)
+            return part
 
     embed = me.keep(f"{prefix}embedding", lambda: drawn(0, "embedding", owner))
     return embed, me.keep(f"{prefix}head", lambda: drawn(1, "head"))
+
+
+def draw_again(head: nn.Module) -> None:
+    for layer in head.modules():
+        reset = getattr(layer, "reset_parameters", None)
+        if callable(reset):
+            reset()
 
 
 def made(me: Party, cfg: JoVeFL) -> tuple[nn.Module, nn.Module]:
@@ -589,7 +603,7 @@ def made(me: Party, cfg: JoVeFL) -> tuple[nn.Module, nn.Module]:
 
 def seen(me: Party, cfg: JoVeFL) -> tuple[tuple[int, ...], list[nn.Module]]:
     """The shape of what the network gets to see, and what makes the view so large."""
-    if len(me.shape) != 3 or cfg.fit not in ("resize", "canvas"):
+    if len(me.shape) != 3 or cfg.fit not in ("resize", "canvas") or cfg.share == "data":
         return me.shape, []
     if me.view is None:
         raise ConfigError(
@@ -636,7 +650,7 @@ def check_fits(me: Party, embed: nn.Module, head: nn.Module, cfg: JoVeFL) -> Non
 
 def forget_statistics(module: nn.Module) -> None:
     """BatchNorm by the batch at hand, also in an evaluation."""
-    if isinstance(module, nn.BatchNorm2d):
+    if isinstance(module, nn.modules.batchnorm._BatchNorm):
         module.track_running_stats = False
         module.running_mean = module.running_var = module.num_batches_tracked = None
 
@@ -738,6 +752,6 @@ METHOD = Method(
     own_labels=True,
     pooled=lambda cfg: cfg.share == "data",
     simulated=simulated,
-    moved_whole=lambda cfg: cfg.whole,
+    moved_whole=lambda cfg: cfg.whole and cfg.share != "data",  # there they are whole
     reference="JoVe-FL: A Joint-Embedding Vertical Federated Learning Framework",
 )

@@ -25,6 +25,7 @@ from colonnade.net.frame import PROTOCOL, Frame, Hello, pack, parse
 
 WINDOW_BYTES = 8 << 20  # sent and not yet taken in
 WINDOW_FRAMES = 1024
+LOOSE_BYTES = 256 << 20  # the same where nobody may be kept waiting by a peer that is busy
 ACK_BYTES, ACK_FRAMES = WINDOW_BYTES // 4, WINDOW_FRAMES // 16
 EARLY_FRAMES = 256
 GAP_SECONDS = 2.0
@@ -90,6 +91,7 @@ class Link:
         self.life = 0  # how many incarnations of the peer there have been
         self.since = time.monotonic()  # when it came up, or went down
         self.trouble = "it has not been reached yet"
+        self.loose = False  # a sender waits for nobody: see `_full`
         self._incarnation, self._inbox, self._route = incarnation, inbox, route
         self._lock = threading.Lock()
         self._peer_incarnation = b""
@@ -192,9 +194,7 @@ class Link:
 
     def _try(self, body: dict[str, Any], tail: Sequence[bytes | memoryview]) -> bool:
         with self._lock:
-            if self._unacked and (
-                self._unacked_bytes >= WINDOW_BYTES or len(self._unacked) >= WINDOW_FRAMES
-            ):
+            if self._full():
                 self._full_since = self._full_since or time.monotonic()
                 return False
             self._sent += 1
@@ -208,6 +208,16 @@ class Link:
                 self._connection.queue.put(data)
                 self._spoke = time.monotonic()
             return True
+
+    def _full(self) -> bool:
+        """Whether the peer must take something in first. One that has gone in the middle of a
+        large message may never do so: the rest of it is kept here, until the link is repaired or
+        another process takes the peer's place."""
+        if self.loose:
+            return self.up and self._unacked_bytes >= LOOSE_BYTES
+        return bool(self._unacked) and (
+            self._unacked_bytes >= WINDOW_BYTES or len(self._unacked) >= WINDOW_FRAMES
+        )
 
     def took(self, event: Arrived) -> None:
         """The runtime has taken a frame in: the peer may send as much again."""

@@ -36,6 +36,7 @@ class Cell:
     values: list[float | None]  # by seed; None where a run is missing
     mean: float | None
     sd: float | None  # of the sample; None for fewer than two values
+    range: list[float] | None  # the lowest and the highest, where they are to be shown
     paper: float | None
     paper_sd: float | None
     difference: float | None  # of the means, in points; None where they must not be compared
@@ -88,6 +89,9 @@ def cells(
                 values=values,
                 mean=mean,
                 sd=stdev(known) if len(known) > 1 else None,
+                range=(
+                    [min(known), max(known)] if table.show == "range" and len(known) > 1 else None
+                ),
                 paper=paper,
                 paper_sd=paper_sd,
                 difference=(mean or 0) - (paper or 0) if compared else None,
@@ -198,7 +202,7 @@ def _margin(claim: Claim, values: Mapping[str, float | None]) -> float | None:
 
 def _holds(claim: Claim, margin: float) -> bool:
     """As high is not above; as far apart as allowed is within."""
-    return margin > 0 if claim.within is None else margin >= 0
+    return margin > claim.by if claim.within is None else margin >= 0
 
 
 def _interval(differences: Sequence[float]) -> float | None:
@@ -212,8 +216,8 @@ def _interval(differences: Sequence[float]) -> float | None:
 
 
 def _outcome(claim: Claim, margin: float, interval: float | None) -> str:
-    """Not resolved where the interval contains 0; one seed can only say which is higher."""
-    if interval is not None and abs(margin) <= interval:
+    """Not resolved where the interval contains what it must be above; one seed has none."""
+    if interval is not None and abs(margin - claim.by) <= interval:
         return UNRESOLVED
     return HOLDS if _holds(claim, margin) else FAILS
 

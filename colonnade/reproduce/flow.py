@@ -214,6 +214,6 @@ def _environments(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, An
 def _settings(table: Table, size: Size) -> dict[str, Any]:
     """The table's file, without the paper's numbers and the other size."""
     plain = asdict(replace(table, numbers={}))
-    left = {"numbers", "notes", "claims", "title", "kind", "against", "paper", "expected"}
+    left = {"numbers", "notes", "claims", "title", "kind", "against", "show", "paper", "expected"}
     left |= {"fast", "full"}
     return {k: v for k, v in plain.items() if k not in left} | {size: plain[size]}

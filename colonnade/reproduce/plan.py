@@ -132,6 +132,11 @@ def _planned(
             for row in rows
             for column in own
         ]
+        fills += [
+            Fill(row.name, column, "per_party" if row.metric == ACCURACY else row.metric, (party,))
+            for row in rows
+            for column, party in runs.parties.items()
+        ]
         fills += [Fill(first, column, metric, ()) for column, metric in runs.columns.items()]
         fills = [f for f in fills if f.row in chosen["rows"] and f.column in chosen["columns"]]
         if not fills:

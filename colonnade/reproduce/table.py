@@ -54,6 +54,7 @@ class Runs:
     metric: str = ""  # below metrics.test; left out: accuracy, with mixes per_party
     extra: Mapping[str, str] = field(default_factory=dict)  # further rows: their metric
     columns: Mapping[str, str] = field(default_factory=dict)  # further columns: their metric
+    parties: Mapping[str, str] = field(default_factory=dict)  # columns of one party: its name
     mixes: tuple[str, ...] = ()
     each: Mapping[str, Any] = field(default_factory=dict)  # laid over every party's recipe
     set: Mapping[str, Any] = field(default_factory=dict)
@@ -73,6 +74,7 @@ class Claim:
     below: tuple[str, ...] = ()
     rows: tuple[str, ...] = ()
     within: float | None = None  # points between the highest and the lowest
+    by: float = 0.0  # points that `above` must be above; -0.5: at most so much below
     columns: tuple[str, ...] = ()  # where it is judged; empty: everywhere
 
     @property
@@ -98,6 +100,7 @@ class Table:
     title: str
     kind: Literal["table", "figure"] = "table"
     against: Literal["epochs", "rows"] = "epochs"  # what the page draws accuracy against
+    show: Literal["deviation", "range"] = "deviation"  # of the seeds; or their lowest and highest
     paper: str = ""  # its title
     expected: str = ""  # the key in expected.json beside the file; empty: no numbers are given
     notes: tuple[str, ...] = ()  # how we differ from the paper
@@ -131,7 +134,7 @@ class Table:
         if what == "blocks":
             return list(dict.fromkeys(runs.block for runs in self.runs))
         if what == "columns":
-            further = [column for runs in self.runs for column in runs.columns]
+            further = [c for runs in self.runs for c in (*runs.parties, *runs.columns)]
             return list(dict.fromkeys([*self.columns, *further]))
         return list(getattr(self, what))
 
@@ -184,7 +187,7 @@ def _several(cls: type, tree: Mapping[str, Any], key: str, problems: list[str]) 
 
 
 def _expected(path: Path, key: str | None, problems: list[str]) -> Expected:
-    """{"columns": […], "rows": {data: {row: [number or [number, deviation], …]}}} by key."""
+    """{"columns": […], "rows": {data: {row: [number, or [number, deviation], or null, …]}}}."""
     if not key:
         return {}
     try:
@@ -195,6 +198,7 @@ def _expected(path: Path, key: str | None, problems: list[str]) -> Expected:
             for data, rows in found["rows"].items()
             for row, numbers in rows.items()
             for column, n in zip(columns, numbers, strict=True)
+            if n is not None
         }
     except OSError as error:
         problems.append(f"{path}: {error.strerror}")
@@ -239,7 +243,7 @@ def _check(table: Table) -> list[str]:
         for _, _, columns in table.shapes(runs):
             for data in runs.only.get("data", tuple(table.data)):
                 for split in runs.only.get("splits", tuple(table.splits)):
-                    places = [(row.name, column) for row in rows for column in columns]
+                    places = [(r.name, c) for r in rows for c in (*columns, *runs.parties)]
                     for row, column in places + [(rows[0].name, c) for c in runs.columns]:
                         cell = (data, split, runs.block, row, column)
                         if cell in filled:

@@ -10,7 +10,6 @@ from colonnade.reproduce.table import PSNR, SSIM
 
 Content = Mapping[str, Any]  # table.json
 NOT_COMPARABLE = "Not comparable with the paper"
-LEGEND = "Ours (mean ± standard deviation over the seeds) / the paper / difference in points"
 VARIANT = "* a variant: the paper's number belongs to another row"
 PAIRED = "the mean over the seeds of the paired differences ± half of its 95 % interval"
 FEW = 4  # so many verdicts of a claim are all listed; of more, those that do not hold
@@ -43,10 +42,20 @@ def place_name(data: str, split: str, block: str) -> str:
 
 
 def ours(cell: Mapping[str, Any] | None) -> str:
-    """`97.31 ± 0.20`; a dash for a gap."""
+    """`97.31 ± 0.20`, or `97.31 (97.02 to 97.50)`; a dash for a gap."""
     if cell is None or cell["mean"] is None:
         return units.MISSING
+    if cell["range"] is not None:
+        low, high = cell["range"]
+        return f"{cell['mean']:.2f} ({low:.2f} to {high:.2f})"
     return _number(cell["mean"], cell["sd"]) + (" dB" if cell["metric"] == PSNR else "")
+
+
+def legend(content: Content) -> str:
+    """How a cell beside the paper's number is read."""
+    ranges = any(cell["range"] is not None for cell in content["cells"])
+    what = "mean, lowest and highest of" if ranges else "mean ± standard deviation over"
+    return f"Ours ({what} the seeds) / the paper / difference in points"
 
 
 def measure(content: Content) -> str:

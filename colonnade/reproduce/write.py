@@ -40,7 +40,7 @@ def _head(content: Content) -> Iterator[str]:
 
 def _cells(content: Content) -> Iterator[str]:
     compared = content["comparable"] and any(c["paper"] is not None for c in content["cells"])
-    yield f"\n{view.LEGEND}." if compared else f"\n{view.measure(content).capitalize()}."
+    yield f"\n{view.legend(content)}." if compared else f"\n{view.measure(content).capitalize()}."
     variants = False
     for section in view.sections(content):
         yield f"\n## {section['title']}\n"

@@ -66,6 +66,7 @@ class Post:
         self._me, self._members, self._kinds, self._send = me, members, kinds, send
         self._part_bytes = part_bytes
         self._run, self._attempt = 0, 0
+        self._attempts: dict[str, int] = {}  # with one peer, where that is another than with all
         self._known: dict[tuple[Any, ...], str] = {}
         self._later: list[tuple[Any, memoryview]] = []
         self._clear()
@@ -86,12 +87,21 @@ class Post:
         for part, data in later:
             self.accept(part, data)
 
+    def admit(self, peer: str, run: int, attempt: int) -> None:
+        """From now on, messages of this attempt with one peer; what has passed between the two
+        before, and was not taken, is forgotten."""
+        self._run, self._attempts[peer] = run, attempt
+        self._lanes = {key: lane for key, lane in self._lanes.items() if key[0] != peer}
+        self._sent = Counter({key: sent for key, sent in self._sent.items() if key[0] != peer})
+        self._parcels.pop(peer, None)
+
     # ---- out ---------------------------------------------------------------------------------
 
     def put(self, party: Party, receiver: str, kind: Kind, value: Value) -> None:
         if receiver not in self._members or receiver == self._me:
             raise KindError(f"'{self._me}' sent '{kind.name}' to '{receiver}', which is no peer")
         lane = (receiver, kind.name)
+        attempt = self._attempts.get(receiver, self._attempt)
         _, epoch, step = party.position
         hop = party.hop + (party.phase == "train" and not kind.paces)
         message = Message(
@@ -111,13 +121,13 @@ class Post:
         try:
             self.gate.check(receiver, kind, value, size)
         except Denied as denied:
-            self.ledger.deny(message, description, str(denied))
+            self.ledger.deny(message, description, str(denied), attempt)
             raise
-        self.ledger.write(message, description, size, digest.hex())
+        self.ledger.write(message, description, size, digest.hex(), attempt=attempt)
         self._sent[lane] += 1
         head = {
             "run": self._run,
-            "attempt": self._attempt,
+            "attempt": attempt,
             "sender": self._me,
             "receiver": receiver,
             "kind": kind.name,
@@ -173,8 +183,9 @@ class Post:
 
     def accept(self, part: Any, data: memoryview) -> None:
         """One part as it came over a link whose other end is known."""
-        if part.run != self._run or part.attempt != self._attempt:
-            later = part.attempt > self._attempt and (part.run == self._run or not self._run)
+        attempt = self._attempts.get(part.sender, self._attempt)
+        if part.run != self._run or part.attempt != attempt:
+            later = part.attempt > attempt and (part.run == self._run or not self._run)
             if later:
                 if sum(len(bytes_) for _, bytes_ in self._later) > LATER_BYTES:
                     raise CodecError(f"'{part.sender}' is far ahead of '{self._me}'")
@@ -261,7 +272,9 @@ class Post:
             0.0,
         )
         description = self._check(message)
-        self.ledger.write(message, description, part.size, digest.hex(), received=True)
+        self.ledger.write(
+            message, description, part.size, digest.hex(), received=True, attempt=part.attempt
+        )
         lane.arrived += 1
         lane.queue.append(message)
 

@@ -1,6 +1,6 @@
 """One party in a process of its own: it drives its role, and agrees with the others on when.
 
-The label holder's process is the hub. All others send it these words:
+One process is the hub: the label holder's, or that of a server. All others send it these words:
 
     join    I am here; these checkpoints I hold        →   start   all begin, from this common one
     saved   I have written this checkpoint             →   commit  all have: drop what is older
@@ -10,6 +10,7 @@ The label holder's process is the hub. All others send it these words:
 When a process dies and comes back, the hub says `halt` and everybody joins again; the attempt
 counts up, keys are agreed on anew, and messages of older attempts are refused. A connection that
 breaks and returns between two living processes is repaired by the link and seen by nobody here.
+Where parties may come and go while the others go on, loose.py changes what is needed.
 
 Everything below runs in one thread, which takes events from one queue: frames, connections that
 come and go. Other threads only fill it.
@@ -79,15 +80,16 @@ class _Outbox:
     party: Party
 
     def put(self, receiver: str, kind: Kind, value: Value) -> None:
-        self.session.post.put(self.party, receiver, kind, value)
+        self.session.put(self.party, receiver, kind, value)
 
     def reaches(self, receiver: str) -> bool:
-        link = self.session.mesh.links.get(receiver)
-        return link is None or link.up  # without a link of its own, the hub relays
+        return self.session.reaches(receiver)
 
 
 class Session:
     """One party's part in a run, from the first connection to the last."""
+
+    back_to = "the last common checkpoint"
 
     def __init__(
         self,
@@ -164,7 +166,7 @@ class Session:
                     self._conclude()
                     return
                 except _GoBack as reason:
-                    self.work.log(f"going back to the last common checkpoint: {reason}")
+                    self.work.log(f"going back to {self.back_to}: {reason}")
         except Stopped as stop:
             self._say_stopped()
             stop.add_note(self._stop_wish)
@@ -195,6 +197,15 @@ class Session:
     def refused(self) -> dict[str, int]:
         """How much of what came was refused, by reason."""
         return {**self.mesh.refused(), **self.post.refused}
+
+    def put(self, party: Party, receiver: str, kind: Kind, value: Value) -> None:
+        """A role's message."""
+        self.post.put(party, receiver, kind, value)
+
+    def reaches(self, peer: str) -> bool:
+        """Whether a message to this peer would go out at once."""
+        link = self.mesh.links.get(peer)
+        return link is None or link.up  # without a link of its own, the hub relays
 
     # ---- begin -------------------------------------------------------------------------------
 
@@ -274,9 +285,9 @@ class Session:
     # ---- play --------------------------------------------------------------------------------
 
     def _play(self, start: Start) -> Party:
-        """Drive the role from the common checkpoint to its end; what it returns is kept."""
+        """Drive the role from its checkpoint to its end; what it returns is kept."""
         party = self.work.party(start)
-        snapshot = self._checkpoints.go_back(start.label)
+        snapshot = self._snapshot(start)
         if snapshot is not None:
             party.resume(snapshot)
         if start.skip is not None:
@@ -287,7 +298,7 @@ class Session:
         self._party, self._playing = party, True
         self._moved = time.monotonic()
         torch.manual_seed(derive(party.schedule.seed, "party", party.name))
-        self.post.begin(int(start.run, 16), start.attempt)
+        self._open_post(start)
         if start.skip is not None:
             self._note_absence(start)
         role = self.work.role(party, _Outbox(self, party), frozenset(start.absent))
@@ -307,6 +318,13 @@ class Session:
             role.close()
             torch.set_grad_enabled(True)
         return party
+
+    def _snapshot(self, start: Start) -> dict[str, Any] | None:
+        """What the role begins from; None: from the beginning."""
+        return self._checkpoints.go_back(start.label)
+
+    def _open_post(self, start: Start) -> None:
+        self.post.begin(int(start.run, 16), start.attempt)
 
     def _note_absence(self, start: Start) -> None:
         assert start.skip is not None
@@ -392,8 +410,7 @@ class Session:
     def _conclude(self) -> None:
         """All roles have ended: write what came out, and let the others do so."""
         self._playing = False
-        accounts = self._accounts or {}
-        self.work.conclude(accounts, tuple(sorted(self._absent)))
+        self.work.conclude(self._accounts or {}, self._warnings())
         if not self.is_hub:
             self._tell(self.hub, "bye", {})
             self.mesh.expect_end()
@@ -401,10 +418,16 @@ class Session:
         self._ended = True
         self._tell_all("end", {})
         until = time.monotonic() + min(GOODBYE_SECONDS, self.patience.deadline)
-        while time.monotonic() < until and not self._byes.issuperset(
-            name for name in self.present if name != self.me
-        ):
+        while time.monotonic() < until and not self._byes.issuperset(self._leaving()):
             self._pump(TICK)
+
+    def _warnings(self) -> tuple[str, ...]:
+        """What a reader of the results should know about who took part."""
+        return tuple(f"the run went on without '{name}'" for name in sorted(self._absent))
+
+    def _leaving(self) -> list[str]:
+        """From whom the hub waits for a last word."""
+        return [name for name in self.present if name != self.me]
 
     # ---- events ------------------------------------------------------------------------------
 
@@ -489,15 +512,7 @@ class Session:
             self._tell(sender, "start", asdict(start))
             self._tell(sender, "end", {})
             return
-        fresh = content["fresh"]
-        join = Join(
-            str(content["life"]),
-            str(content["run"]),
-            int(content["attempt"]),
-            tuple(str(label) for label in content["held"]),
-            bool(content["finished"]),
-            None if fresh is None else _place(fresh),
-        )
+        join = self._read_join(content)
         if not join.run and self._checkpoints.committed:
             text = (
                 f"'{sender}' brings no folder of this run, which has come to attempt "
@@ -509,6 +524,17 @@ class Session:
         if self._playing:
             # It knows of no start of ours: it has lost what it knew.
             self._halt(f"'{sender}' joined anew")
+
+    def _read_join(self, content: dict[str, Any]) -> Join:
+        fresh = content["fresh"]
+        return Join(
+            str(content["life"]),
+            str(content["run"]),
+            int(content["attempt"]),
+            tuple(str(label) for label in content["held"]),
+            bool(content["finished"]),
+            None if fresh is None else _place(fresh),
+        )
 
     def _hear_start(self, sender: str, content: dict[str, Any]) -> None:
         label, skip = content["label"], content["skip"]
@@ -592,12 +618,16 @@ class Session:
                     f"it is connected, but took in nothing for {link.stuck(now):.0f} s. Is its "
                     "process stuck?",
                 )
+        self._look_for_the_lost(now)
+        if self.is_hub and self._playing:
+            self._look_for_deadlock(now)
+
+    def _look_for_the_lost(self, now: float) -> None:
+        for peer, link in self.mesh.links.items():
             if link.up or peer in self._absent or peer in self._byes:
                 continue
             if self.is_hub or peer == self.hub:
                 self._away(link, now - link.since)
-        if self.is_hub and self._playing:
-            self._look_for_deadlock(now)
 
     def _away(self, link: Link, seconds: float) -> None:
         """A party that cannot be reached: wait, stop, or go on without it."""
@@ -616,10 +646,13 @@ class Session:
                 self._go_on_without(link.peer)
         else:
             why_not = ""
+        self._give_up(link.peer, seconds, why_not)
+
+    def _give_up(self, peer: str, seconds: float, why_not: str = "") -> NoReturn:
         party = self._party
         raise PeerLost(
             self.me,
-            link.peer,
+            peer,
             self._wanted.kind.name if self._wanted else "a connection",
             0 if party is None else party.steps,
             f"{self._missing(seconds)}. {why_not}Start them with their own commands; whoever has "

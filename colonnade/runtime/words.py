@@ -32,7 +32,7 @@ class Start:
     absent: tuple[str, ...] = ()
     skip: Place | None = None  # after a loss: nothing before it is done again
     lives: Mapping[str, str] = field(default_factory=dict)  # which process of each party it is
-    told: Mapping[str, Any] = field(default_factory=dict)  # by the label holder: the classes
+    told: Mapping[str, Any] = field(default_factory=dict)  # by the hub: the classes
     ended: bool = False  # only the results are missing
 
 
@@ -56,10 +56,11 @@ class Work:
     role: Callable[[Party, Any, frozenset[str]], Coroutine[Any, Any, Any]]
     mark: Callable[[Start], None]  # remember on disk which attempt this is
     account: Callable[[Party], dict[str, Any]]  # of a role that has ended; its models are saved
-    conclude: Callable[[Mapping[str, Any], tuple[str, ...]], None]  # all accounts, who was absent
+    conclude: Callable[[Mapping[str, Any], tuple[str, ...]], None]  # all accounts, warnings
     may_lose: Callable[[frozenset[str]], str]  # why not to go on without these; "" if it may
     told: Mapping[str, Any]  # what the hub tells everybody
     log: Callable[[str], None]
+    publish: Callable[[Party], None] = lambda party: None  # what it can do by now, for others
 
 
 def choose_run(run: str, joins: Mapping[str, Join]) -> str:

@@ -52,7 +52,7 @@ class Ledger:
         self._path = path
         self._file = None if path is None else path.open("ab", buffering=0 if through else -1)
         self._most = 1 if through else FLUSH_ROWS
-        self._pending: list[tuple[str, int, str, int, int, int, int, str | None]] = []
+        self._pending: list[tuple[int, str, int, str, int, int, int, int, str | None]] = []
 
     @property
     def attempt(self) -> int:
@@ -70,15 +70,19 @@ class Ledger:
         size: int,
         digest: str | None,
         received: bool = False,
+        attempt: int | None = None,
     ) -> int:
         """Record one message and return its row number; called before the message leaves.
+
+        attempt  of the two parties, where each pair counts its own; without it, the run's
 
         Rows are put into words and chained many at a time: in the middle of a training step,
         with cold caches, the same work takes five times as long.
         """
         m = message
+        attempt = self._attempt if attempt is None else attempt
         self._pending.append(
-            (description, m.sequence, m.phase, m.epoch, m.step, m.hop, size, digest)
+            (attempt, description, m.sequence, m.phase, m.epoch, m.step, m.hop, size, digest)
         )
         self.bytes += size
         number = self._count + len(self._pending) - 1
@@ -86,9 +90,12 @@ class Ledger:
             self._write_out()
         return number
 
-    def deny(self, message: Message, description: str, why: str) -> None:
+    def deny(
+        self, message: Message, description: str, why: str, attempt: int | None = None
+    ) -> None:
         """Record a message that was not allowed to leave, and has not left."""
-        self.write(message, f'{description},"denied":{json.dumps(why)}', 0, None)
+        denied = f'{description},"denied":{json.dumps(why)}'
+        self.write(message, denied, 0, None, attempt=attempt)
         self._write_out()
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -130,15 +137,7 @@ class Ledger:
     def _write_out(self) -> None:
         if not self._pending:
             return
-        self._append(
-            f'{{"row":{number},"attempt":{self.attempt},{description},'
-            f'"sequence":{sequence},"phase":"{phase}","epoch":{epoch},"step":{step},'
-            f'"hop":{hop},"bytes":{size},'
-            f'"sha256":{"null" if digest is None else chr(34) + digest + chr(34)}'
-            for number, (description, sequence, phase, epoch, step, hop, size, digest) in enumerate(
-                self._pending, start=self._count
-            )
-        )
+        self._append(_worded(number, *row) for number, row in enumerate(self._pending, self._count))
         self._pending.clear()
 
     def _append(self, rows: Iterable[str]) -> None:
@@ -249,6 +248,27 @@ def describe(message: Message) -> str:
         "dtype": dtype,
     }
     return json.dumps(named, separators=(",", ":"))[1:-1]
+
+
+def _worded(
+    number: int,
+    attempt: int,
+    description: str,
+    sequence: int,
+    phase: str,
+    epoch: int,
+    step: int,
+    hop: int,
+    size: int,
+    digest: str | None,
+) -> str:
+    """A row, but for the hash of the one before."""
+    return (
+        f'{{"row":{number},"attempt":{attempt},{description},'
+        f'"sequence":{sequence},"phase":"{phase}","epoch":{epoch},"step":{step},'
+        f'"hop":{hop},"bytes":{size},'
+        f'"sha256":{"null" if digest is None else chr(34) + digest + chr(34)}'
+    )
 
 
 def _tree_shapes(value: Value) -> Any:

@@ -6,7 +6,9 @@ from the beginning. It cannot write anew what its peer has kept. A message is fo
 
     matched     both have it, and say the same
     unreceived  sent, and not in the receiver's ledger: a process that dies loses the last rows of
-                what it received, so this is a fault only in the last attempt of a finished run
+                what it received, so this is a fault only in the last attempt of a finished run.
+                Where parties come and go, messages are lost with a process or a connection that
+                never returned: a fault is only one that a later message has overtaken
     unsent      received, and not in the sender's ledger: nothing leaves before it is recorded
     different   both have it, and do not say the same
 """
@@ -37,6 +39,7 @@ class Book:
     rows: Mapping[Key, Row]
     attempts: int
     finished: bool
+    loose: bool  # its method lets parties come and go
     run: str  # empty: not known
     broken: str  # why it cannot be believed; empty: it can
 
@@ -118,8 +121,23 @@ def _compare(owners: tuple[str, str], one: Book, other: Book) -> Reconciliation:
             size += mine[key]["bytes"]
     last = max(one.attempts, other.attempts)
     finished = one.finished and other.finished
-    excused = not finished or all(row["attempt"] < last for row in unreceived)
+    if one.loose or other.loose:
+        excused = not _overtaken(unreceived, as_sent)
+    else:
+        excused = not finished or all(row["attempt"] < last for row in unreceived)
     return Reconciliation(owners, matched, size, unreceived, excused, unsent, different)
+
+
+def _overtaken(
+    unreceived: list[Row], as_sent: Mapping[str, tuple[Mapping[Key, Row], Mapping[Key, Row]]]
+) -> list[Row]:
+    """What was not received although a later message of its kind was: links keep the order, so
+    neither a death nor a broken connection explains it."""
+    newest: dict[tuple[Any, ...], int] = {}
+    for _, received in as_sent.values():
+        for *lane, sequence in received:
+            newest[*lane] = max(sequence, newest.get((*lane,), -1))
+    return [row for row in unreceived if row["sequence"] < newest.get(_key(row)[:-1], -1)]
 
 
 # ---- one ledger, and whose it is -----------------------------------------------------------------
@@ -159,8 +177,9 @@ def _open(place: Path) -> Book:
         broken = str(error)
     except (KeyError, TypeError):
         broken = f"{path}: row {row['row']} is not one that Colonnade wrote"
-    run = str(manifest.get("run", ""))
-    return Book(path, _owner(ends, result, manifest), rows, attempts, finished, run, broken)
+    run, loose = str(manifest.get("run", "")), manifest.get("loose") is True
+    owners = _owner(ends, result, manifest)
+    return Book(path, owners, rows, attempts, finished, loose, run, broken)
 
 
 def _key(row: Row) -> Key:

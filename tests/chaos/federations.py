@@ -21,7 +21,7 @@ import tomli_w
 
 from colonnade import assemble, config
 from colonnade.federation import load as load_federation
-from colonnade.launch import Options, _hand_out
+from colonnade.launch import Options, _hand_out, hub_of
 from colonnade.launch import _addresses as free_addresses
 from colonnade.run import run
 from colonnade.wire import ledger
@@ -69,7 +69,7 @@ class Field:
         """
         settings = config.load(dict(tree))
         made = assemble.from_catalogue(settings)
-        self.folder, self.names, self.hub = folder, list(made.parties), made.holder
+        self.folder, self.names, self.hub = folder, list(made.parties), hub_of(settings, made)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         folder.mkdir(parents=True)
         if settings.run.method.endswith(".py"):
@@ -102,8 +102,8 @@ class Field:
     ) -> subprocess.Popen[bytes]:
         rows = rows or self.folder / "parties" / f"{name}-rows.json"
         command = [*program, "--federation", os.fspath(file or self.file), "--name", name]
-        command += ["--data", os.fspath(rows), "--keys", os.fspath(keys or self.key(name))]
-        command += ["--out", os.fspath(self.out(name)), *more]
+        command += ["--keys", os.fspath(keys or self.key(name)), "--out", os.fspath(self.out(name))]
+        command += ["--data", os.fspath(rows), *more] if rows.exists() else more
         if name in self.processes:
             _end(self.processes[name])
         with (self.folder / f"{name}.txt").open("ab") as shown:

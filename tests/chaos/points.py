@@ -200,7 +200,7 @@ def _passing(
     return passing
 
 
-def _leaves(*given: Any, received: bool = False) -> bool:
+def _leaves(*given: Any, received: bool = False, attempt: int = 0) -> bool:
     return not received
 
 
