@@ -269,9 +269,13 @@ def _assemble(
         raise ConfigError(['device = "cuda": this machine has no CUDA device; use "cpu"'])
     schedule = schedule_of(config)
     features = [holding.splits["train"].x for holding in holdings.values()]
-    moved = schedule.flip or schedule.shift
+    if method.images and schedule.upside_down:
+        raise ConfigError(
+            [f"data.upside_down: {method.name} mirrors tiles from left to right only"]
+        )
+    moved = schedule.flip or schedule.shift or schedule.upside_down
     if moved and any(x[:1].numel() and as_image(x).dim() < 4 for x in features):
-        raise ConfigError(["data.flip and data.shift move images; these rows are tables"])
+        raise ConfigError(["data.flip, shift and upside_down move images; these rows are tables"])
     everyone = method.everyone_labelled(config.options)
     labels = holdings[holder].splits
     parties: dict[str, Party] = {}
@@ -388,6 +392,7 @@ def schedule_of(config: Config) -> Schedule:
         config.checkpoint.steps,
         config.data.flip,
         config.data.shift,
+        config.data.upside_down,
     )
 
 

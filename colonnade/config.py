@@ -61,6 +61,7 @@ class Data:
     standardise: bool = True  # by each party, with its own statistics
     flip: bool = False  # mirror half of the training images, the same ones at every party
     shift: int = 0  # move every training image by up to so many pixels, alike at every party
+    upside_down: bool = False  # turn half of the training images, the same ones at every party
     classes: tuple[str, ...] = ()  # of a federation in which every party brings its own labels
 
 

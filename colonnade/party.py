@@ -51,6 +51,7 @@ class Schedule:
     checkpoint_steps: int = 0  # 0: never inside an epoch
     flip: bool = False  # training images: mirror half of them
     shift: int = 0  # training images: move by up to so many pixels
+    upside_down: bool = False  # training images: turn half of them
 
 
 @dataclass(slots=True)
@@ -256,8 +257,9 @@ class Party:
         )
         order = torch.randperm(len(split), generator=generator).to(self.device)
         moves = None
-        if self.schedule.flip or self.schedule.shift:
-            moves = Moves.draw(len(split), self.schedule.flip, self.schedule.shift, generator)
+        plan = self.schedule
+        if plan.flip or plan.shift or plan.upside_down:
+            moves = Moves.draw(len(split), plan.flip, plan.shift, generator, plan.upside_down)
         total = -(-len(split) // size)
         if position[1]:
             self._restore_random()

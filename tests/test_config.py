@@ -410,7 +410,7 @@ def test_a_finished_config_takes_no_overrides() -> None:
         "nesterov=true", "weight_decay=0.1", "schedule=constant", "warmup=1.0",
         "precision=bfloat16",
         "data.name=digits", "data.test=0.3", "data.validation=0.1", "data.train_rows=9",
-        "data.test_rows=9", "data.standardise=false", "data.flip=true", "data.shift=1",
+        "data.test_rows=9", "data.standardise=false", "data.flip=true", "data.shift=1", "data.upside_down=true",
         "data.official=false", "data.classes=['no', 'yes']",
         "checkpoint.epochs=2", "checkpoint.steps=5",
         "partition.kind=strips", "splitnn.cut=sum", "splitnn.dim=64", "splitnn.hidden=0",

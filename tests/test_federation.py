@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import tomli_w
 
+import colonnade
 from colonnade import assemble
-from colonnade.errors import FederationError
+from colonnade.errors import ConfigError, FederationError
 from colonnade.federation import Federation, Member, load, split_address, write
 from colonnade.methods import splitnn
 from colonnade.wire.policy import Policy
@@ -281,6 +282,77 @@ def test_the_label_holder_is_the_hub(tmp_path: Path) -> None:
     run = {"method": "splitnn", "label_holder": "b"}
     ours = loaded(tmp_path, run=run, parties=parties("", "b.org:1", ""))
     assert ours.hub == "b" and ours.dials("a", "b") == "a" and ours.dials("a", "c") is None
+
+
+# --- a server, and labels everywhere --------------------------------------------------------------
+
+SWARM = {
+    "method": str(Path(__file__).parent / "chaos" / "swarm.py"),
+    "data": {"classes": ["no", "yes"]},
+}
+
+
+def swarm(server: str = "s.org:1", **more: str) -> dict[str, dict[str, str]]:
+    """Clients first, as in a simulation; the server's address, and perhaps those of clients."""
+    table = parties(more.get("a", ""), more.get("b", ""))
+    entry = {"signing_key": KEYS[2]} | ({"address": server} if server else {})
+    return table | {"server": entry}
+
+
+def test_a_method_may_name_its_hub(tmp_path: Path) -> None:
+    ours = loaded(tmp_path, run=SWARM, parties=swarm(a="a.org:1"))
+    assert ours.hub == "server" and ours.cast == {"a": "client", "b": "client", "server": "server"}
+    assert not ours.role("server").rows and ours.role("a").rows
+    assert ours.linked("server") == ["a", "b"] and ours.linked("a") == ours.linked("b") == [
+        "server"
+    ]
+    assert ours.dials("a", "server") == "a" and ours.dials("server", "b") == "b"
+    assert ours.listens("server") and not ours.listens("a") and not ours.listens("b")
+    assert ours.run.data.classes == ("no", "yes")
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (
+            {"parties": parties("a.org:1", "")},
+            "swarm needs a member 'server', which plays 'server': add [parties.server] with an "
+            "address and the signing_key that `colonnade certs` makes for it; it is started like "
+            "the others, and needs no --data",
+        ),
+        ({"parties": swarm("")}, "'server' cannot be dialled, and the others come and go: give"),
+        ({"run": SWARM | {"data": {}}}, "data.classes is missing: in swarm every party brings lab"),
+        ({"run": SWARM | {"data": {"classes": ["a"]}}}, "data.classes = ['a']: at least two"),
+        ({"run": SWARM | {"data": {"classes": ["a", "a"]}}}, "names 'a' more than once"),
+        ({"run": SWARM | {"data": {"classes": [0, 1]}}}, "must be a list, each a text"),
+        (
+            {"run": SWARM | {"method": "splitnn"}, "parties": parties("a.org:1", "")},
+            "data.classes: in splitnn the label holder's rows say which classes there are",
+        ),
+        ({"on_lost": "stop"}, 'on_lost = "stop": the parties of swarm may come and go'),
+    ],
+)
+def test_mistakes_about_a_hub_and_classes(tmp_path: Path, more: dict[str, Any], why: str) -> None:
+    assert why in only_problem(tmp_path, **{"run": SWARM, "parties": swarm()} | more)
+
+
+def test_a_hub_that_nobody_plays_or_two(tmp_path: Path) -> None:
+    text = Path(SWARM["method"]).read_text()
+    rule = '{name: "client" for name in parties if name != "server"} | {"server": "server"}'
+    assert rule in text
+    for cast, why in (
+        ('dict.fromkeys(parties, "client")', "nobody plays 'server', whom all others of swarm"),
+        ('{n: "client" if n == "a" else "server" for n in parties}', "'b', 'server' all play"),
+        ('{"a": "client", "server": "server"}', "'b' has nothing to do in swarm with these"),
+    ):
+        (tmp_path / "mine.py").write_text(text.replace(rule, cast))
+        run = SWARM | {"method": "mine.py"}
+        assert why in only_problem(tmp_path, run=run, parties=swarm())
+
+
+def test_classes_belong_to_a_federation_file() -> None:
+    with pytest.raises(ConfigError, match=r"data\.classes is for a federation file"):
+        colonnade.run({"method": "splitnn", "data": {"classes": ["no", "yes"]}})
 
 
 # --- what all must agree on -----------------------------------------------------------------------

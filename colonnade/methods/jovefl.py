@@ -155,6 +155,7 @@ async def client(me: Party, servers: list[Peer], cfg: JoVeFL) -> None:
     if len(chains) > 1 and best_of(me, chains).name == ALONE:
         chains[0].become(chains[1])
     me.drop(*(f"{ALONE} {part}" for part in PARTS))
+    me.state.pop(f"accuracy {ALONE}", None)  # started again after its end, it has chosen already
     for server in servers:
         if server.reachable:
             server.send(HEAD, {"leaves": True})
@@ -281,7 +282,9 @@ def adopt(me: Party, chain: Chain, answer: Any, cfg: JoVeFL) -> None:
     blend(chain.shared, old, old_buffers, parameters, answer["buffers"], taken)
     if cfg.momentum == "reset" and taken:
         for parameter in chain.shared.parameters():
-            chain.optimizer.state.pop(parameter, None)
+            for value in chain.optimizer.state.get(parameter, {}).values():
+                if isinstance(value, Tensor):
+                    value.zero_()  # a fused optimiser does not take some with and some without
 
 
 def is_away(me: Party, name: str, epoch: int, cfg: JoVeFL) -> bool:
@@ -588,7 +591,8 @@ def made(me: Party, cfg: JoVeFL) -> tuple[nn.Module, nn.Module]:
         head: nn.Module = mlp((cfg.dim,), classes, hidden=cfg.hidden, activated=False)
     else:
         shape, before = seen(me, cfg)
-        options = {**recipe.model_options, "activated": False}
+        scores = {} if is_own(recipe.model) else {"activated": False}
+        options = {**recipe.model_options, **scores}
         whole = network(recipe.model, shape, classes, **options)
         if not isinstance(whole, nn.Sequential):
             raise ConfigError([f"cut = '{cfg.cut}': {recipe.model} is no nn.Sequential to be cut"])

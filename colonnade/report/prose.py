@@ -20,6 +20,7 @@ METHODS = {
     "easter": ("EASTER", ""),
     "fedemb": ("FedEmb", ""),
     "jovefl": ("JoVe-FL", ""),
+    "splitconv": ("SplitConv", ""),
     "local": ("Local", "one network each"),
     "splitnn": ("SplitNN", "a split network"),
     "vfedtrans": ("VFedTrans", ""),
@@ -71,7 +72,9 @@ def counted(number: int, noun: str) -> str:
 def _who_did_what(result: Mapping[str, Any]) -> str:
     method, done = result["method"], epochs(result)
     what = METHODS.get(_key(method), ("", ""))[1] or f"with {method_name(method)}"
-    who = counted(len(result["parties"]), "party").capitalize()
+    who = counted(len(_owners(result)), "party").capitalize()
+    if helpers := [p for p in result["parties"] if p not in _owners(result)]:
+        who += f" and {'a server' if helpers == ['server'] else names(helpers)}"
     span = f"{units.count(done)} epoch{'' if done == 1 else 's'}"
     alone = list(per_party_accuracy(result))
     if _key(method) == "local" and 0 < len(alone) < len(result["parties"]):
@@ -90,7 +93,7 @@ def _who_did_what(result: Mapping[str, Any]) -> str:
 
 
 def _holding(result: Mapping[str, Any]) -> str:
-    parties, data = len(result["parties"]), data_name(result["data"]["name"])
+    parties, data = len(_owners(result)), data_name(result["data"]["name"])
     if result["data"]["name"] == IN_MEMORY:
         return "each holding columns of its own"
     if result["config"].get("label_only"):
@@ -102,19 +105,29 @@ def _holding(result: Mapping[str, Any]) -> str:
         return f"holding all of {data}"
     kind = partition.split(" ", 1)[0].rstrip(":,")
     parts = math.prod(int(n) for n in re.findall(r"\d+", partition))
-    everybody = not WITHOUT_DATA & set(result["roles"].values())
-    if everybody and kind in {"tiles", "strips"} and parts == parties:
+    if kind in {"tiles", "strips"} and parts == parties:
         part = FRACTIONS[parts] if parts < len(FRACTIONS) else f"{parts}th part"
         return f"each holding one {part} of every {data} image"
-    if everybody and kind in {"columns", "rows"}:
+    if kind in {"columns", "rows"}:
         return f"each holding {kind} of {data} of its own"
+    if kind == "hybrid":
+        return f"each holding other rows and another part of {data}"
+    if kind == "rectangles":
+        return f"each with its own view of every {data} image"
     return f"sharing {data} ({partition})" if partition else f"sharing {data}"
+
+
+def _owners(result: Mapping[str, Any]) -> list[str]:
+    """The parties that hold anything."""
+    return [p for p in result["parties"] if result["roles"].get(p) not in WITHOUT_DATA]
 
 
 def _labels(result: Mapping[str, Any]) -> str:
     roles = result["roles"]
     if result["data"].get("labels_lent") and len(result["parties"]) > 1:
         return "the labels were lent to every party"
+    if "client" in roles.values() and len(_owners(result)) > 1:
+        return "each knows the labels of its own rows"
     holders = [p for p in result["parties"] if roles.get(p) in LABEL_HOLDERS]
     if not holders or len(result["parties"]) == 1:
         return ""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict
 from queue import Empty
 from typing import Any
@@ -24,6 +25,7 @@ from colonnade.party import Party, Stopped
 from colonnade.runtime.process import GOODBYE_SECONDS, TICK, WAIT_NOTE_SECONDS, Session, _GoBack
 from colonnade.runtime.words import Join, Start, choose_run
 from colonnade.wire import Kind, Recv, Value
+from colonnade.wire.ledger import AWAY
 
 ALONE_SECONDS = 30.0  # that a hub is waited for, at a party's return and at its end
 
@@ -39,8 +41,9 @@ class LooseSession(Session):
         self._admitted: dict[str, str] = {}  # peer: which process of it this one talks with
         self._unsent: Counter[str] = Counter()
         self._missed: set[str] = set()  # peers to whom the last message was not sent
+        self._over: set[str] = set()  # peers whose role has ended
         self._own_account: dict[str, Any] | None = None  # of a role that has ended
-        self._remark = ""  # how a party that is not the hub came to its end
+        self._remarks: tuple[str, ...] = ()  # who was away at the end
         for link in self.mesh.links.values():
             link.loose = True
 
@@ -48,9 +51,9 @@ class LooseSession(Session):
 
     def put(self, party: Party, receiver: str, kind: Kind, value: Value) -> None:
         if receiver in self.mesh.links and not self.reaches(receiver):
-            self._unsent[f"message to '{receiver}', which was away"] += 1
+            self._unsent[f"message to '{receiver}', which was not there"] += 1
             if receiver not in self._missed:
-                self.work.log(f"'{receiver}' is away: '{kind.name}' is not sent")
+                self.work.log(f"'{receiver}' is not there: '{kind.name}' is not sent")
             self._missed.add(receiver)
             return
         self._missed.discard(receiver)
@@ -59,7 +62,7 @@ class LooseSession(Session):
     def reaches(self, peer: str) -> bool:
         self._glance()
         link = self.mesh.links.get(peer)
-        if link is None or self._accounts is not None:  # the federation has ended
+        if link is None or peer in self._over:
             return False
         return link.up and self._admitted.get(peer) == link.life_of()
 
@@ -115,8 +118,10 @@ class LooseSession(Session):
         somebody = len(self._joins) > 1
         if not self._not_joined():
             return True
+        if self._checkpoints.finished:  # nothing is left to do; some may still have to say so
+            return seconds > GOODBYE_SECONDS
         if self._came_back:  # in the middle of a run, where some may be away
-            return somebody or (self._checkpoints.finished and seconds > GOODBYE_SECONDS)
+            return somebody
         patience = self.patience
         return patience.on_lost == "continue" and somebody and seconds > patience.deadline
 
@@ -133,10 +138,13 @@ class LooseSession(Session):
         """From here on the two talk, and both begin to count at nought."""
         self._admitted[peer] = start.lives[peer]
         self._missed.discard(peer)
+        self._over.discard(peer)
         self._waits.pop(peer, None)
         self.post.admit(peer, int(start.run, 16), start.attempt)
         if self.is_hub:
             self._tell(peer, "start", asdict(start))
+            if self._own_account is not None:
+                self._tell(peer, "end", {})
 
     def _enter(self) -> Start:
         """Be let in by the hub; a party that has been in this run goes on alone without it."""
@@ -154,6 +162,7 @@ class LooseSession(Session):
         """The federation has ended while this party was away: its newest checkpoint is what it
         has."""
         self.work.log("the federation has ended")
+        self._note_away([self.hub])
         if self._checkpoints.finished:
             return
         snapshot = self._checkpoints.newest()
@@ -165,11 +174,24 @@ class LooseSession(Session):
         party.resume(snapshot)
         self.work.account(party)
         place = self._checkpoints.held()[-1]
-        self._remark = (
-            f"the federation had ended when '{self.me}' came back: kept what it had at {place}"
-        )
+        self._remarks += (f"the federation had ended: '{self.me}' kept what it had at {place}",)
+
+    def _note_away(self, names: Iterable[str]) -> None:
+        """In the ledger too: what was sent to them, or by them, may be lost."""
+        for name in names:
+            text = AWAY.format(name)
+            self.post.ledger.note(text)
+            self._remarks += (text,)
 
     # ---- play --------------------------------------------------------------------------------
+
+    def _play(self, start: Start) -> Party:
+        if self.is_hub and self._checkpoints.finished:
+            # It died before it could conclude; those who have heard that it ended are gone.
+            party = self.work.party(start)
+            party.resume(self._checkpoints.last_word())
+            return party
+        return super()._play(start)
 
     def _snapshot(self, start: Start) -> dict[str, Any] | None:
         return self._checkpoints.newest()
@@ -188,9 +210,9 @@ class LooseSession(Session):
         if not self.is_hub and any(n in self._missed and self.reaches(n) for n in names):
             raise _GoBack("it waits for an answer to what was not sent")
         away = [self._away_since(self.mesh.links[n], began) for n in names if n in self.mesh.links]
-        ended = self._accounts is not None
-        if away and (min(away) > self.patience.deadline or ended):
-            why = "the federation has ended" if ended else self._missing(min(away))
+        over = self._over.issuperset(names)
+        if away and (min(away) > self.patience.deadline or over):
+            why = "its role has ended" if over else self._missing(min(away))
             steps = self._party.steps if self._party is not None else 0
             raise PeerLost(self.me, names[0], wanted.kind.name, steps, why)
         super()._check_silence(wanted, began)
@@ -213,9 +235,11 @@ class LooseSession(Session):
         self._checkpoints.finish(party)
         if self.is_hub:
             self._done[self.me] = account
+            self._tell_all("end", {})  # nobody needs to wait for another word
             while any(link.up and peer not in self._done for peer, link in self.mesh.links.items()):
                 self._pump(TICK)
             self._accounts = {n: self._done[n] for n in self.members if n in self._done}
+            self._note_away(name for name in self.members if name not in self._done)
             return
         if self._admitted:
             self._tell(self.hub, "done", account)
@@ -223,15 +247,12 @@ class LooseSession(Session):
         while self._accounts is None:
             self._pump(TICK)
             if self._hub_away_since(began) > self._patient_seconds:
-                self._remark = f"'{self.hub}' was away when '{self.me}' came to its end"
-                self.work.log(f"{self._remark}: concluding alone")
+                self.work.log(f"'{self.hub}' cannot be reached: concluding alone")
+                self._note_away([self.hub])
                 return
 
     def _warnings(self) -> tuple[str, ...]:
-        if not self.is_hub:
-            return (self._remark,) if self._remark else ()
-        away = [name for name in self.members if name not in (self._accounts or {})]
-        return tuple(f"'{name}' was away when the run ended" for name in away)
+        return self._remarks
 
     def _leaving(self) -> list[str]:
         return [name for name in self._accounts or {} if name != self.me]
@@ -248,8 +269,9 @@ class LooseSession(Session):
         if self.is_hub or link.peer != self.hub:
             return
         self._hub_known = True
-        if self._accounts is not None:
+        if self._accounts is not None and not self._playing:
             return
+        self._accounts = None  # it will say again that it has ended, if it has
         waits = self._wanted is not None and self._wanted.within is None
         if self._playing and (waits or self._own_account is not None):
             # What it had sent has died with that process: the answer to it, or that it has ended.
@@ -285,10 +307,15 @@ class LooseSession(Session):
         if self._playing:
             self.work.log(f"attempt {start.attempt}: '{sender}' is back")
 
+    def _hear_done(self, sender: str, content: dict[str, Any]) -> None:
+        super()._hear_done(sender, content)
+        self._over.add(sender)
+
     def _hear_end(self, sender: str, content: dict[str, Any]) -> None:
         super()._hear_end(sender, content)
+        self._over.add(sender)
         if self._playing and self._own_account is None:
-            self.work.log("the federation has ended: going on alone")
+            self.work.log(f"the role of '{sender}' has ended: going on alone")
 
     def _hear_trouble(self, sender: str, content: dict[str, Any]) -> None:
         if not self.is_hub and not self._playing:
@@ -296,6 +323,11 @@ class LooseSession(Session):
         self.work.log(f"'{sender}' has stopped: {content['error']}: {content['text']}")
 
     # ---- the clock ---------------------------------------------------------------------------
+
+    def _tick(self, now: float) -> None:
+        super()._tick(now)
+        if self._stop_told:
+            self._stop_if_idle()
 
     def _look_for_the_lost(self, now: float) -> None:
         """Only a beginning needs everybody; later the hub needs somebody."""
@@ -329,12 +361,10 @@ class LooseSession(Session):
         self.work.log(f"stopping: {self._stop_wish}")
         if self.is_hub:
             self._tell_all("stop_at", {"steps": 0, "why": self._stop_wish})
-        self._stop_if_idle()
 
     def _hear_stop_at(self, sender: str, content: dict[str, Any]) -> None:
         self._stop_told = True
         self.stop(str(content["why"]))
-        self._stop_if_idle()
 
     def _stop_if_idle(self) -> None:
         """A role that computes ends its step first; one that waits has nothing to lose."""

@@ -22,6 +22,7 @@ from colonnade.errors import RunError
 from colonnade.wire.kind import DTYPE_NAMES, Kind, Value
 
 GENESIS = "0" * 64
+AWAY = "'{}' was away at the end"  # a note, where parties come and go
 FLUSH_ROWS = 4096
 
 

@@ -7,8 +7,8 @@ from the beginning. It cannot write anew what its peer has kept. A message is fo
     matched     both have it, and say the same
     unreceived  sent, and not in the receiver's ledger: a process that dies loses the last rows of
                 what it received, so this is a fault only in the last attempt of a finished run.
-                Where parties come and go, messages are lost with a process or a connection that
-                never returned: a fault is only one that a later message has overtaken
+                Where parties come and go each pair counts its own attempts, and what is lost with
+                one who was away at the end is none; what a later message has overtaken always is
     unsent      received, and not in the sender's ledger: nothing leaves before it is recorded
     different   both have it, and do not say the same
 """
@@ -40,6 +40,8 @@ class Book:
     attempts: int
     finished: bool
     loose: bool  # its method lets parties come and go
+    begun: int  # the last attempt that its owner has begun, with whomever; 0: not known
+    notes: frozenset[str]
     run: str  # empty: not known
     broken: str  # why it cannot be believed; empty: it can
 
@@ -121,10 +123,14 @@ def _compare(owners: tuple[str, str], one: Book, other: Book) -> Reconciliation:
             size += mine[key]["bytes"]
     last = max(one.attempts, other.attempts)
     finished = one.finished and other.finished
+    overtaken = False
     if one.loose or other.loose:
-        excused = not _overtaken(unreceived, as_sent)
-    else:
-        excused = not finished or all(row["attempt"] < last for row in unreceived)
+        last = max([min(one.begun, other.begun), *(key[2] for key in (*mine, *its))])
+        away = {ledger.AWAY.format(name) for name in owners}
+        finished = finished and not away & (one.notes | other.notes)
+        overtaken = bool(_overtaken(unreceived, as_sent))
+    in_time = not finished or all(row["attempt"] < last for row in unreceived)
+    excused = in_time and not overtaken
     return Reconciliation(owners, matched, size, unreceived, excused, unsent, different)
 
 
@@ -159,11 +165,13 @@ def _open(place: Path) -> Book:
     finished = result.get("status") == "finished"
     rows: dict[Key, Row] = {}
     ends: set[str] | None = None  # of every message so far
+    notes: set[str] = set()
     attempts, broken = 0, ""
     try:
         for row in ledger.read(path, result.get("wire", {}).get("head") if finished else None):
             attempts = max(attempts, row["attempt"])
             if "note" in row:
+                notes.add(str(row["note"]))
                 continue
             key = _key(row)
             its = {row["sender"]} if "denied" in row else {row["sender"], row["receiver"]}
@@ -177,9 +185,19 @@ def _open(place: Path) -> Book:
         broken = str(error)
     except (KeyError, TypeError):
         broken = f"{path}: row {row['row']} is not one that Colonnade wrote"
-    run, loose = str(manifest.get("run", "")), manifest.get("loose") is True
-    owners = _owner(ends, result, manifest)
-    return Book(path, owners, rows, attempts, finished, loose, run, broken)
+    begun = manifest.get("attempt")
+    return Book(
+        path,
+        _owner(ends, result, manifest),
+        rows,
+        attempts,
+        finished,
+        manifest.get("loose") is True,
+        begun if isinstance(begun, int) else 0,
+        frozenset(notes),
+        str(manifest.get("run", "")),
+        broken,
+    )
 
 
 def _key(row: Row) -> Key:

@@ -56,8 +56,8 @@ class Swarm:
         wait_for(lambda: all(self.epoch(name) >= goal for name, goal in goals.items()), 30)
 
     def merges(self, name: str, attempt: int) -> None:
-        """A client gets answers in this attempt."""
-        wait_for(lambda: attempt in {row["attempt"] for row in self.answers(name)}, 30)
+        """A client gets answers in this attempt, or a later one."""
+        wait_for(lambda: any(row["attempt"] >= attempt for row in self.answers(name)), 30)
 
     def answers(self, name: str) -> list[dict[str, Any]]:
         book = self.field.out(name) / "ledger.jsonl"
@@ -134,7 +134,7 @@ def test_a_client_dies_and_returns(made: Callable[..., Swarm]) -> None:
     it.undisturbed("party1", "party2")
     assert f"attempt 2: 'party3' starts from {place}" in it.field.log("party3")
     assert "attempt 2: 'party3' takes part" in it.field.log("server")
-    assert it.field.result("server")["warnings"] == []
+    assert away(it.field, "server") == []
     attempts = {
         name: {
             row["attempt"]
@@ -163,16 +163,20 @@ def test_clients_that_come_late_stay_away_or_return_after_the_end(
     codes = it.end()
     assert codes == {"server": 0, "party1": 0, "party3": -9, "party2": 0}
     it.undisturbed("party1", "party2")
-    assert it.field.result("server")["warnings"] == ["'party3' was away when the run ended"]
+    assert away(it.field, "server") == ["'party3' was away at the end"]
     it.check_ledgers("party1", "party2", "party3")
     it.start("party3")  # everybody else has gone
     assert it.field.processes["party3"].wait(30) == 0
     assert "'server' cannot be reached: going on alone" in it.field.log("party3")
-    (warning,) = it.field.result("party3")["warnings"]
-    assert warning == "'server' was away when 'party3' came to its end"
+    assert away(it.field, "party3") == ["'server' was away at the end"]
     it.check_ledgers("party3")
     predict(it.field, "party3", tmp_path)
     assert "models of a finished training" in capsys.readouterr().out
+
+
+def away(field: Field, name: str) -> list[str]:
+    """What a result says about who was not there; answers that came too late aside."""
+    return [line for line in field.result(name)["warnings"] if "never received" not in line]
 
 
 def predict(field: Field, name: str, folder: Path) -> None:
@@ -208,7 +212,7 @@ def test_a_client_that_dies_too_often_is_left_behind(nursery: Nursery, tmp_path:
     assert len(fired(plan.parent)) == 2
     assert "the process of 'party2' died and is not started again" in said
     assert set(said) <= set(result.content["warnings"])
-    assert "'party2' was away when the run ended" in result.content["warnings"]
+    assert "'party2' was away at the end" in result.content["warnings"]
     assert set(result.weights_sha256) == {"party1", "party3", "server"}
     assert sorted(file.stem for file in (result.path / "weights").glob("*.json")) == [
         "party1", "party3", "server",
@@ -232,15 +236,16 @@ def test_the_server_dies_and_returns(plain: bool, made: Callable[..., Swarm]) ->
     for name in ("party1", "party2"):
         log = it.field.log(name)
         back = "going back to the newest checkpoint: 'server' was started anew"
-        assert (back in log) == plain and ("attempt 2: 'server' is back" in log) != plain, log
-    assert it.field.result("server")["warnings"] == []
+        assert (back in log) == plain and ("'server' is back" in log) != plain, log
+    assert away(it.field, "server") == []
     it.check_ledgers("party1", "party2")
 
 
 def test_a_client_without_contact_goes_on_alone(made: Callable[..., Swarm]) -> None:
     """Nobody dies: when the connection is back, so are its messages, in the same attempt."""
     with Proxy() as proxy:
-        it = made(clients=2, careless=True, within=0.2, through={"server": proxy.in_front_of})
+        through = {"server": proxy.in_front_of}
+        it = made(clients=2, careless=True, within=0.2, rounds=1000, through=through)
         it.start()
         it.merges("party1", attempt=1)
         proxy.cut(3600)
@@ -251,8 +256,8 @@ def test_a_client_without_contact_goes_on_alone(made: Callable[..., Swarm]) -> N
         assert set(it.end().values()) == {0}
     it.undisturbed("party1", "party2", "server")
     log = it.field.log("party1")
-    assert log.count("'server' is away: 'head' is not sent") == 1
-    assert "× message to 'server', which was away" in log
+    assert log.count("'server' is not there: 'head' is not sent") == 1
+    assert "× message to 'server', which was not there" in log
     it.check_ledgers("party1", "party2")
 
 

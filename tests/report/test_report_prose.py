@@ -38,7 +38,16 @@ def test_a_failed_run_says_so() -> None:
         (["a"], "", {}, "One party, holding all of MNIST,"),
         (["a", "b"], "strips 2", {}, "each holding one half of every MNIST image"),
         (["a", "b"], "columns, 2 parties", {}, "each holding columns of MNIST of its own"),
-        (["a", "b"], "tiles 1×2", {"a": "server"}, "sharing MNIST (tiles 1×2)"),
+        (
+            ["a", "b", "server"],
+            "tiles 1×2",
+            {"a": "client", "b": "client", "server": "server"},
+            "Two parties and a server, each holding one half of every MNIST image, trained",
+        ),
+        (["a", "b"], "tiles 2×2", {}, "Two parties, sharing MNIST (tiles 2×2)"),
+        (["a", "b"], "hybrid", {}, "each holding other rows and another part of MNIST"),
+        (["a", "b"], "rectangles", {}, "each with its own view of every MNIST image"),
+        (["a", "b"], "rows", {"a": "client", "b": "client"}, "each knows the labels of its own"),
         (["a", "b"], "", {}, "Two parties, sharing MNIST,"),
     ],
 )

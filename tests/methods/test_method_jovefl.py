@@ -1,0 +1,1016 @@
+"""JoVe-FL against hand-written loops: what is shared, when, by whom, and what is not."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+import colonnade
+from colonnade import assemble, config, data, methods, state
+from colonnade.data import Moves
+from colonnade.errors import ConfigError, DataError, DataMissing, MethodError
+from colonnade.methods import jovefl
+from colonnade.methods.jovefl import JoVeFL
+from colonnade.models import split
+from colonnade.partition import cut
+from colonnade.party import Party, derive
+from colonnade.report import load_schema
+from colonnade.result import Result
+from colonnade.runtime import local
+from colonnade.runtime.drive import reproducible
+from colonnade.wire import Message, codec, ledger
+
+SEED, ROWS, TEST, SIZE, EPOCHS = 5, 150, 60, 20, 3
+Weights = dict[str, dict[str, Tensor]]
+
+# Two views that overlap, of unequal size: 5×8 pixels at the top, 8×6 at the right.
+VIEWS: dict[str, Any] = {"kind": "rectangles", "rectangles": [[0, 0, 5, 8], [0, 2, 8, 6]]}
+HYBRID: dict[str, Any] = VIEWS | {"kind": "hybrid"}  # and no row in common
+WHOLE: dict[str, Any] = {"kind": "rectangles", "rectangles": [[0, 0, 8, 8]]}  # one client
+CUT: dict[str, Any] = {"cut": "stage2", "fit_size": 3}
+RESNET: dict[str, Any] = {"model": "resnet8", "model_options": {"width": 0.25}}  # θ with BatchNorm
+MOVED = {"flip": True, "shift": 1}
+HELD = {"validation": 0.2}
+
+
+def settings(options: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """Two clients with views of the digits, 8×8; small MLPs unless the changes say otherwise."""
+    rows = {"name": "digits", "train_rows": ROWS, "test_rows": TEST} | changes.pop("data", {})
+    base: dict[str, Any] = {
+        "method": "jovefl",
+        "seed": SEED,
+        "epochs": EPOCHS,
+        "batch_size": SIZE,
+        "lr": 0.2,
+        "model": "mlp",
+        "model_options": {"hidden": [16]},
+        "data": rows,
+        "partition": VIEWS,
+        "checkpoint": {"epochs": 0},
+    }
+    return base | {"jovefl": {"dim": 12} | (options or {})} | changes
+
+
+def columns(parties: int) -> dict[str, Any]:
+    return {"kind": "columns", "parties": parties}
+
+
+@dataclass
+class Seen:
+    """A run, and what could be seen of it from all sides at once."""
+
+    result: Result
+    parties: dict[str, Party]
+    messages: list[Message]  # as they were when they were sent
+
+    @property
+    def clients(self) -> dict[str, Party]:
+        return {name: party for name, party in self.parties.items() if party.role == "client"}
+
+    @property
+    def server(self) -> Party:
+        return self.parties["server"]
+
+    def up(self, name: str = "") -> list[Message]:
+        """Heads, without the last words."""
+        heads = [m for m in self.messages if m.kind is jovefl.HEAD and not told(m)["leaves"]]
+        return [m for m in heads if not name or m.sender == name]
+
+    def down(self, name: str = "") -> list[Message]:
+        answers = [m for m in self.messages if m.kind is jovefl.GLOBAL]
+        return [m for m in answers if not name or m.receiver == name]
+
+    def rounds(self) -> dict[int, dict[str, Message]]:
+        """By number of the round, what came from whom."""
+        heads = {(m.sender, told(m)["number"]): m for m in self.up()}
+        found: dict[int, dict[str, Message]] = {}
+        for answer in self.down():
+            value = told(answer)
+            here = found.setdefault(value["number"], {})
+            here[answer.receiver] = heads[answer.receiver, value["to"]]
+        return found
+
+    def answers(self) -> dict[int, dict[str, Any]]:
+        """By number of the round, what one of its clients was told."""
+        return {told(m)["number"]: told(m) for m in self.down()}
+
+    def accuracies(self, measure: str = "per_party", rows: str = "test") -> dict[str, float]:
+        found: dict[str, float] = self.result.metrics[rows][measure]
+        return found
+
+    def weights(self, name: str) -> Weights:
+        return saved(self.result.path, name)
+
+
+def told(message: Message) -> dict[str, Any]:
+    assert isinstance(message.value, dict)
+    return message.value
+
+
+def train(
+    folder: Path,
+    tree: dict[str, Any],
+    watch: Callable[[pytest.MonkeyPatch], None] = lambda patch: None,
+    **named: Any,
+) -> Seen:
+    """Run it, and keep the parties and copies of all messages."""
+    parties: dict[str, Party] = {}
+    messages: list[Message] = []
+    run, post = local.run, local.Mailboxes.post
+
+    def spied_run(members: dict[str, Party], *given: Any, **more: Any) -> Any:
+        parties.update(members)
+        return run(members, *given, **more)
+
+    def spied_post(mail: local.Mailboxes, message: Message) -> None:
+        messages.append(replace(message, value=copy.deepcopy(message.value)))
+        post(mail, message)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "run", spied_run)
+        patch.setattr(local.Mailboxes, "post", spied_post)
+        watch(patch)
+        result = colonnade.run(tree, **({} if "resume" in named else {"out": folder}), **named)
+    return Seen(result, parties, messages)
+
+
+def saved(folder: Path, name: str) -> Weights:
+    weights: Weights = state.load(folder / "weights" / name)["weights"]
+    return weights
+
+
+def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def close(one: Mapping[str, Tensor], other: Mapping[str, Tensor], **how: float) -> None:
+    assert one.keys() == other.keys()
+    how = {"rtol": 1e-4, "atol": 1e-6} | how
+    for key in one:
+        torch.testing.assert_close(one[key].double(), other[key].double(), msg=key, **how)
+
+
+def copied(module: nn.Module) -> dict[str, Tensor]:
+    return {key: value.clone() for key, value in module.state_dict().items()}
+
+
+def without_time(result: Result) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in result.history]
+
+
+def fits_its_schema(result: Result) -> None:
+    import jsonschema
+
+    content = json.loads((result.path / "result.json").read_text())
+    jsonschema.Draft202012Validator(load_schema()).validate(content)
+
+
+def assembled(tree: dict[str, Any]) -> tuple[JoVeFL, dict[str, Party]]:
+    """The options and the clients of a configuration, before anything has happened."""
+    checked = config.load(tree)
+    parties = assemble.from_catalogue(checked).parties
+    return checked.options, {name: p for name, p in parties.items() if p.role == "client"}
+
+
+# ---- the algorithm, once more --------------------------------------------------------------------
+
+
+@dataclass
+class Hand:
+    """One client without messages."""
+
+    embed: nn.Module
+    head: nn.Module
+    shared: nn.Module
+    optimizers: list[torch.optim.SGD]  # of what is shared, and of the rest
+    party: Party
+    losses: list[Tensor]
+
+    def batches(self, epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """An order of its own, drawn from seed, epoch and name; then the moves of the images."""
+        schedule, rows = self.party.schedule, self.party.splits["train"]
+        generator = torch.Generator().manual_seed(
+            derive(schedule.seed, "order", "train", epoch, self.party.name)
+        )
+        order = torch.randperm(len(rows), generator=generator)
+        assert rows.y is not None and self.party.preparation is not None
+        x = rows.x[order]
+        if x.dim() == 4:
+            x = self.party.preparation.to_float(x)
+            if schedule.flip or schedule.shift:
+                moves = Moves.draw(len(rows), schedule.flip, schedule.shift, generator)
+                x = moves.apply(x)
+            x = x.contiguous(memory_format=torch.channels_last)
+        size = schedule.batch_size
+        yield from zip(x.split(size), rows.y[order].split(size), strict=True)
+
+
+def by_hand(tree: dict[str, Any]) -> dict[str, Hand]:
+    """JoVe-FL as a plain loop over plain networks; a mean of two is (a + b) / 2 to the last bit."""
+    with reproducible(1, False):
+        return _by_hand(*assembled(tree))
+
+
+def _by_hand(options: JoVeFL, parties: dict[str, Party]) -> dict[str, Hand]:
+    hands: dict[str, Hand] = {}
+    for name, party in parties.items():
+        embed, head = jovefl.models_of(party, options)
+        shared = nn.ModuleList([embed, head]) if options.share == "networks" else head
+        hands[name] = Hand(embed, head, shared, [], party, [])
+        hands[name].optimizers = [sgd(hands[name], True), sgd(hands[name], False)]
+    rows = {name: len(hand.party.splits["train"]) for name, hand in hands.items()}
+    count = {name: n if options.weighted else 1 for name, n in rows.items()}
+    epochs = next(iter(parties.values())).schedule.epochs
+    for epoch in range(epochs):
+        anchors: dict[str, Tensor] = {}
+        if epoch % options.every == 0 and options.share in ("heads", "networks"):
+            anchors = average(hands, count, options)
+        for hand in hands.values():
+            hand.losses.clear()
+            number = -(-len(hand.party.splits["train"]) // SIZE)
+            for step, (x, y) in enumerate(hand.batches(epoch)):
+                done = epoch + step / number
+                rate = 0.5 * (1.0 + math.cos(math.pi * (done / epochs)))
+                loss = F.cross_entropy(hand.head(hand.embed(x)), y)
+                hand.losses.append(loss.detach())
+                hand.embed.zero_grad()
+                hand.head.zero_grad()
+                loss.backward()
+                for key, parameter in hand.shared.named_parameters() if options.prox else ():
+                    assert parameter.grad is not None
+                    distance = parameter.detach() - anchors[key]
+                    parameter.grad = parameter.grad.add(distance, alpha=options.prox)
+                for optimizer in hand.optimizers:
+                    optimizer.param_groups[0]["lr"] = 0.2 * rate
+                    optimizer.step()
+    return hands
+
+
+def sgd(hand: Hand, shared: bool) -> torch.optim.SGD:
+    """Fused, because that kernel rounds in its own way."""
+    recipe = hand.party.recipe
+    theirs = {id(p) for p in hand.shared.parameters()}
+    both = [*hand.embed.parameters(), *hand.head.parameters(), nn.Parameter(torch.zeros(1))]
+    return torch.optim.SGD(
+        [p for p in both if (id(p) in theirs) is shared],
+        momentum=recipe.momentum,
+        nesterov=recipe.nesterov,
+        weight_decay=recipe.weight_decay,
+        fused=True,
+    )
+
+
+def average(hands: dict[str, Hand], count: dict[str, int], options: JoVeFL) -> dict[str, Tensor]:
+    """Every client gets the mean of all; what of BatchNorm's statistics is local stays."""
+    share = {name: n / sum(count.values()) for name, n in count.items()}
+    every = {name: hand.shared.state_dict() for name, hand in hands.items()}
+    parameters = [key for key, _ in next(iter(hands.values())).shared.named_parameters()]
+    mean: dict[str, Tensor] = {}
+    for key, like in next(iter(every.values())).items():
+        if key in parameters or options.batch_norm == "shared":
+            exact = sum(share[name] * tree[key].double() for name, tree in every.items())
+            value = torch.as_tensor(exact)
+            mean[key] = (value if like.is_floating_point() else value.round()).to(like.dtype)
+    for hand in hands.values():
+        hand.shared.load_state_dict(mean, strict=False)
+        if options.momentum == "reset":
+            hand.optimizers[0] = sgd(hand, True)
+    return {key: mean[key] for key in parameters}
+
+
+def equals(seen: Seen, hands: dict[str, Hand]) -> None:
+    """To the last bit: weights, statistics, the last losses."""
+    for name, hand in hands.items():
+        weights = seen.weights(name)
+        assert same(weights["embedding"], hand.embed.state_dict()), name
+        assert same(weights["head"], hand.head.state_dict()), name
+        logged = seen.result.history[EPOCHS - 1]["parties"][name]["loss"]
+        assert logged == float(torch.stack(hand.losses).double().mean())
+
+
+ALONE: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {}),
+    ({"every": 2}, {"momentum": 0.9, "weight_decay": 1e-3, "nesterov": True}),
+    (CUT, RESNET | {"data": MOVED}),
+    (CUT | {"batch_norm": "local", "fit": "none"}, RESNET | {"data": MOVED}),
+    (CUT | {"batch_norm": "batch", "fit": "canvas"}, RESNET),
+    ({"share": "networks"}, {"data": MOVED}),
+    ({"deadline": 2.0, "contact": 5.0, "weighted": True, "stale": 1.0}, {}),
+]
+
+
+@pytest.mark.parametrize(("options", "changes"), ALONE, ids=str)
+def test_one_client_is_a_plain_loop(
+    options: dict[str, Any], changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """m = 1: the same bits with a server, without one, and in a loop without either."""
+    tree = settings(options, partition=WHOLE, **changes)
+    federated = train(tmp_path / "federated", tree)
+    assert len(federated.down()) == math.ceil(EPOCHS / options.get("every", 1))
+    own = {"share": "nothing", "same_start": options.get("share") == "networks"}
+    single = train(tmp_path / "alone", tree | {"jovefl": tree["jovefl"] | own})
+    assert not single.messages
+    hands = by_hand(tree)
+    equals(federated, hands)
+    equals(single, hands)
+    assert federated.accuracies() == single.accuracies()
+
+
+TWO: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {}),
+    ({}, {"partition": HYBRID, "data": MOVED}),
+    ({"every": 2, "same_start": True, "hidden": [11, 7]}, {}),
+    ({"momentum": "reset"}, {}),
+    ({"prox": 0.5}, {}),
+    ({"share": "nothing"}, {}),
+    ({"share": "networks"}, {"partition": {"kind": "strips", "parties": 2}}),
+    (CUT | {"share": "networks", "momentum": "reset"}, RESNET),
+    (CUT, RESNET | {"data": MOVED}),
+    (CUT | {"batch_norm": "local", "momentum": "reset"}, RESNET),
+    (CUT | {"batch_norm": "batch", "fit": "resize"}, RESNET | {"partition": HYBRID}),
+]
+
+
+@pytest.mark.parametrize(("options", "changes"), TWO, ids=str)
+def test_two_clients_equal_a_hand_written_loop(
+    options: dict[str, Any], changes: dict[str, Any], tmp_path: Path
+) -> None:
+    """To the last bit; "networks" is textbook FedAvg: one start, local epochs, the mean."""
+    tree = settings(options, **changes)
+    hands = by_hand(tree)
+    seen = train(tmp_path / "run", tree)
+    equals(seen, hands)
+    heads = [hand.head.state_dict() for hand in hands.values()]
+    assert not same(heads[0], heads[1])  # what is kept is θ_i after its own training
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("strategy", ["fedavg", "fednova"])
+def test_three_clients_with_unequal_rows(strategy: str, weighted: bool, tmp_path: Path) -> None:
+    """FedNova divides by what each client's steps can do, times their mean."""
+    views = [[0, 0, 4, 8], [2, 0, 6, 8], [0, 0, 8, 4]]
+    place = {"kind": "hybrid", "rectangles": views, "alpha": 1.0}
+    options = {"strategy": strategy, "weighted": weighted}
+    tree = settings(options, partition=place, momentum=0.5)
+    seen = train(tmp_path / "run", tree)
+    rows = {name: len(party.splits["train"]) for name, party in seen.clients.items()}
+    assert len(set(rows.values())) == 3
+    steps = {name: math.ceil(n / SIZE) for name, n in rows.items()}
+    assert len(set(steps.values())) > 1
+    if strategy == "fedavg":
+        for name, hand in by_hand(tree).items():
+            close(seen.weights(name)["head"], hand.head.state_dict())
+            close(seen.weights(name)["embedding"], hand.embed.state_dict())
+    # a_i: the j-th gradient of τ still counts 1 + ρ + … + ρ^(τ-j).
+    reach = {name: sum(2 - 0.5**j for j in range(tau)) for name, tau in steps.items()}
+    weight = {name: n if weighted else 1 for name, n in rows.items()}
+    p = {name: w / sum(weight.values()) for name, w in weight.items()}
+    answers = seen.answers()
+    for number, heads in seen.rounds().items():
+        sent = {n: doubled(told(m)["parameters"]) for n, m in heads.items()}
+        wanted = {key: sum(p[n] * sent[n][key] for n in sent) for key in sent["party1"]}
+        if strategy == "fednova" and number > 1:
+            old = doubled(answers[number - 1]["parameters"])
+            tau = sum(p[n] * reach[n] for n in p)
+            wanted = {
+                key: old[key] + tau * sum(p[n] * (sent[n][key] - old[key]) / reach[n] for n in p)
+                for key in old
+            }
+        close(answers[number]["parameters"], wanted, rtol=1e-5)
+    assert len(answers) == EPOCHS
+
+
+def doubled(tree: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {key: tensor.double() for key, tensor in tree.items()}
+
+
+@pytest.mark.parametrize("strategy", ["fedavgm", "fedadagrad", "fedadam", "fedyogi"])
+def test_the_server_may_remember(strategy: str, tmp_path: Path) -> None:
+    """The options reach the strategy, whose formulas tests/test_aggregation.py checks."""
+    options = {"strategy": strategy, "server_lr": 0.4, "server_momentum": 0.6}
+    options |= {"server_beta2": 0.7, "server_epsilon": 0.05}
+    seen = train(tmp_path / "run", settings(options))
+    velocity: dict[str, Any] = {}
+    squares: dict[str, Any] = {}
+    answers = seen.answers()
+    for number, heads in sorted(seen.rounds().items()):
+        sent = [doubled(told(m)["parameters"]) for m in heads.values()]
+        mean = {key: (sent[0][key] + sent[1][key]) / 2 for key in sent[0]}
+        if number == 1:  # nothing was trained yet
+            close(answers[1]["parameters"], mean, rtol=1e-6)
+            continue
+        old, wanted = doubled(answers[number - 1]["parameters"]), {}
+        for key in old:
+            delta = mean[key] - old[key]
+            before, v = velocity.get(key, 0.0), squares.get(key, torch.zeros_like(delta))
+            if strategy == "fedavgm":
+                velocity[key] = 0.6 * before + delta
+                wanted[key] = old[key] + 0.4 * velocity[key]
+                continue
+            velocity[key] = 0.6 * before + 0.4 * delta
+            squares[key] = {
+                "fedadagrad": v + delta**2,
+                "fedadam": 0.7 * v + 0.3 * delta**2,
+                "fedyogi": v - 0.3 * delta**2 * (v - delta**2).sign(),
+            }[strategy]
+            wanted[key] = old[key] + 0.4 * velocity[key] / (squares[key].sqrt() + 0.05)
+        close(answers[number]["parameters"], wanted, rtol=1e-4, atol=1e-6)
+
+
+# ---- a round ---------------------------------------------------------------------------------------
+
+THREE: dict[str, Any] = {
+    "kind": "rectangles",
+    "rectangles": [[0, 0, 4, 8], [2, 0, 6, 8], [0, 0, 8, 4]],
+}
+
+
+@dataclass
+class Moment:
+    """A client before and after it has agreed with the others."""
+
+    name: str
+    epoch: int
+    embed: tuple[dict[str, Tensor], dict[str, Tensor]]
+    head: tuple[dict[str, Tensor], dict[str, Tensor]]
+    momentum: tuple[list[Tensor | None], list[Tensor | None]]  # of θ's parameters, then ξ's
+
+
+def moments(found: list[Moment]) -> Callable[[pytest.MonkeyPatch], None]:
+    def watch(patch: pytest.MonkeyPatch) -> None:
+        original = jovefl.begin_epoch
+
+        def velocities(chain: jovefl.Chain) -> list[Tensor | None]:
+            state = chain.optimizer.state
+            parameters = [*chain.head.parameters(), *chain.embed.parameters()]
+            found = [state[p].get("momentum_buffer") if p in state else None for p in parameters]
+            return [None if buffer is None else buffer.clone() for buffer in found]
+
+        async def begin(me: Party, servers: Any, chains: Any, cfg: JoVeFL, epoch: int) -> None:
+            chain = chains[0]
+            before = copied(chain.embed), copied(chain.head), velocities(chain)
+            await original(me, servers, chains, cfg, epoch)
+            after = copied(chain.embed), copied(chain.head), velocities(chain)
+            embed, head, momentum = zip(before, after, strict=True)
+            found.append(Moment(me.name, epoch, embed, head, momentum))
+
+        patch.setattr(jovefl, "begin_epoch", begin)
+
+    return watch
+
+
+@pytest.mark.parametrize("kind", ["shared", "local", "batch"])
+def test_after_a_round_all_heads_are_the_mean_of_all_and_embeddings_are_untouched(
+    kind: str, tmp_path: Path
+) -> None:
+    """And which of BatchNorm's statistics cross, and which change."""
+    found: list[Moment] = []
+    tree = settings(CUT | {"batch_norm": kind}, partition=THREE, **RESNET)
+    seen = train(tmp_path / "run", tree, moments(found))
+    names = {key for key in found[0].head[0] if key.endswith(("mean", "var", "tracked"))}
+    assert bool(names) is (kind != "batch")
+    for epoch in range(EPOCHS):
+        now = [moment for moment in found if moment.epoch == epoch]
+        assert [moment.name for moment in now] == list(seen.clients)
+        for moment in now:
+            assert same(*moment.embed)
+            for key, value in moment.head[1].items():
+                if key not in names or kind == "shared":
+                    assert torch.equal(value, now[0].head[1][key]), key
+                elif epoch:
+                    assert torch.equal(value, moment.head[0][key]), key  # its own
+        if epoch and kind == "local":
+            assert not torch.equal(
+                *(m.head[1]["stage3.0.residual.1.running_mean"] for m in now[:2])
+            )
+    rounds, answers = seen.rounds(), seen.answers()
+    assert len(rounds) == EPOCHS
+    for number, heads in rounds.items():
+        assert list(heads) == list(seen.clients)
+        for part in ("parameters", "buffers"):
+            sent = [told(message)[part] for message in heads.values()]
+            wanted = {key: sum(tree[key].double() for tree in sent) / 3 for key in sent[0]}
+            wanted = {
+                key: value if sent[0][key].is_floating_point() else value.round()
+                for key, value in wanted.items()
+            }
+            close(answers[number][part], wanted, rtol=1e-6)
+        assert set(answers[number]["buffers"]) == (names if kind == "shared" else set())
+    for message in seen.down():
+        assert same(told(message)["parameters"], answers[told(message)["number"]]["parameters"])
+
+
+def test_statistics_of_the_batch_at_hand_are_used_in_an_evaluation_too() -> None:
+    options, clients = assembled(settings(CUT | {"batch_norm": "batch"}, **RESNET))
+    embed, head = jovefl.models_of(clients["party1"], options)
+    embed.eval(), head.eval()
+    x = torch.randn(20, 1, 5, 8)
+    with torch.no_grad():
+        few, many = head(embed(x[:10])), head(embed(x))[:10]
+    assert not torch.allclose(few, many, atol=1e-3)
+    assert not list(embed.buffers()) and not list(head.buffers())
+
+
+def test_batch_statistics_of_own_networks(tmp_path: Path) -> None:
+    """Not only BatchNorm2d forgets."""
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n"
+        "def build(shape, out):\n"
+        "    size = shape[0] * shape[1] * shape[2]\n"
+        "    norm = nn.BatchNorm1d(6)\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(size, 6), norm, nn.Linear(6, out))\n"
+    )
+    tree = settings({"batch_norm": "batch", "cut": "1"}, model=f"{tmp_path / 'net.py'}:build")
+    tree["model_options"] = {}
+    options, clients = assembled(tree)
+    _, head = jovefl.models_of(clients["party1"], options)
+    assert [type(layer) for layer in head] == [nn.BatchNorm1d, nn.Linear]
+    assert not list(head.buffers())
+
+
+@pytest.mark.parametrize("momentum", ["keep", "reset"])
+def test_the_momentum_of_the_head_is_kept_or_reset(momentum: str, tmp_path: Path) -> None:
+    found: list[Moment] = []
+    train(tmp_path / "run", settings({"momentum": momentum}), moments(found))
+    for moment in found:
+        before, after = moment.momentum
+        theta = len(moment.head[0])
+        for number, (old, new) in enumerate(zip(before, after, strict=True)):
+            if moment.epoch == 0:
+                assert old is None
+            elif momentum == "reset" and number < theta:
+                assert old is not None and old.any() and new is not None and not new.any()
+            else:
+                assert old is not None and new is not None and torch.equal(old, new)
+
+
+@pytest.mark.parametrize(("epochs", "every"), [(4, 1), (4, 2), (5, 2), (4, 3), (2, 5)])
+def test_rounds_and_bytes(epochs: int, every: int, tmp_path: Path) -> None:
+    found: list[Moment] = []
+    tree = settings({"every": every}, epochs=epochs)
+    seen = train(tmp_path / "run", tree, moments(found))
+    rounds = math.ceil(epochs / every)
+    wire = seen.result.wire
+    assert wire["rounds"] == 2 * rounds
+    assert wire["by_kind"]["global_head"]["messages"] == 2 * rounds
+    assert wire["by_kind"]["head"]["messages"] == 2 * rounds + 2  # and that they leave
+    assert wire["by_phase"]["train"]["messages"] == 4 * rounds
+    numbers = 12 * 10 + 10  # of θ
+    down = codec.size(seen.down()[0].value)
+    assert 0 < down - 4 * numbers < 300  # names, sizes, and a few plain numbers
+    assert wire["by_kind"]["global_head"]["bytes"] == 2 * rounds * down
+    up = codec.size(seen.up()[0].value)
+    leave = codec.size({"leaves": True})
+    assert 0 < up - 4 * numbers < 300
+    assert wire["by_kind"]["head"]["bytes"] == 2 * (rounds * up + leave)
+    for moment in found:
+        assert same(*moment.head) is (moment.epoch % every != 0 or moment.epoch == 0)
+    rows = seen.result.history
+    assert [row["epoch"] for row in rows] == list(range(1, epochs + 1))
+    assert all("loss" in row["parties"][name] for row in rows for name in seen.clients)
+    logged = [row["epoch"] for row in rows if "test_merged_accuracy" in row["parties"]["party1"]]
+    assert logged == [1 + every * number for number in range(rounds)]
+
+
+def test_the_accuracy_right_after_the_mean_is_reported_beside_the_own_one(tmp_path: Path) -> None:
+    found: list[Moment] = []
+    seen = train(tmp_path / "run", settings(), moments(found))
+    options, clients = assembled(settings())
+    for moment in found:
+        party = clients[moment.name]
+        embed, head = jovefl.models_of(party, options)
+        embed.load_state_dict(moment.embed[1])
+        head.load_state_dict(moment.head[1])
+        row = seen.result.history[moment.epoch]["parties"][moment.name]
+        assert row["test_merged_accuracy"] == judged(party, embed, head, "test")[0]
+    for name, party in clients.items():
+        embed, head = jovefl.models_of(party, options)
+        embed.load_state_dict(seen.weights(name)["embedding"])
+        head.load_state_dict(seen.weights(name)["head"])
+        assert seen.accuracies()[name] == judged(party, embed, head, "test")[0]
+    last = seen.result.history[-1]["parties"]
+    assert seen.accuracies("merged") == {n: last[n]["test_merged_accuracy"] for n in clients}
+    assert seen.accuracies("merged") != seen.accuracies()
+
+
+def judged(me: Party, embed: nn.Module, head: nn.Module, rows: str) -> tuple[float, float]:
+    """Accuracy and loss of copies of these networks."""
+    embed, head = copy.deepcopy(embed).eval(), copy.deepcopy(head).eval()
+    with torch.no_grad():
+        logits = torch.cat([head(embed(batch.x)) for batch in me.rows(rows)])
+    labels = me.splits[rows].y
+    assert labels is not None
+    right = int((logits.argmax(1) == labels).sum()) / len(labels)
+    return right, float(F.cross_entropy(logits, labels))
+
+
+# ---- how networks begin ------------------------------------------------------------------------------
+
+MIXED: dict[str, Any] = {
+    "parties": {
+        "deep": {"model": "resnet8", "model_options": {"width": 0.25}, "lr": 0.1},
+        "flat": {"model": "mlp", "model_options": {"hidden": [20]}},
+        "plain": {"model": "cnn", "model_options": {"width": 0.25}, "optimizer": "adam"},
+    },
+    "partition": THREE,
+}
+
+
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        ({}, {"partition": columns(3)}),  # 22, 21 and 21 pixels
+        ({}, MIXED),
+        ({"hidden": [9, 8]}, MIXED),
+        ({"cut": "layer1"}, {"partition": columns(3)}),
+        (CUT, RESNET | {"partition": THREE}),
+        ({"adopt": "insured"}, {"partition": columns(3), "data": HELD}),
+    ],
+    ids=str,
+)
+def test_all_heads_begin_alike_and_embeddings_do_not(
+    options: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    cfg, clients = assembled(settings(options, **changes))
+    pairs = [jovefl.models_of(party, cfg) for party in clients.values()]
+    heads = [head.state_dict() for _, head in pairs]
+    assert len(heads) == 3
+    assert all(same(heads[0], head) for head in heads)
+    bodies = [embed.state_dict() for embed, _ in pairs]
+    for one, other in ((0, 1), (1, 2), (0, 2)):
+        drawn = [key for key in bodies[one] if key.endswith("weight") and "norm" not in key]
+        assert not any(
+            torch.equal(bodies[one][key], bodies[other][key])
+            for key in drawn
+            if key in bodies[other] and bodies[one][key].unique().numel() > 1
+        )
+    for party, (embed, head) in zip(clients.values(), pairs, strict=True):
+        for module, prefix in ((embed, "embedding"), (head, "head")):
+            again = jovefl.models_of(party, cfg, "alone ")[prefix == "head"]
+            assert same(again.state_dict(), module.state_dict())  # the insurance begins so too
+    other = assembled(settings(options, **(changes | {"seed": SEED + 1})))[1]
+    assert not same(jovefl.models_of(other[next(iter(other))], cfg)[1].state_dict(), heads[0])
+
+
+@pytest.mark.parametrize("options", [{"same_start": True}, {"share": "networks"}])
+def test_also_embeddings_may_begin_alike(options: dict[str, Any]) -> None:
+    cfg, clients = assembled(settings(options, partition={"kind": "strips", "parties": 2}))
+    (one, _), (other, _) = (jovefl.models_of(party, cfg) for party in clients.values())
+    assert same(one.state_dict(), other.state_dict())
+
+
+def test_making_a_network_leaves_the_random_numbers_alone() -> None:
+    cfg, clients = assembled(settings())
+    before = torch.get_rng_state()
+    jovefl.models_of(clients["party1"], cfg)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# ---- the rate of all clients ---------------------------------------------------------------------
+
+FALLING: dict[str, Any] = {"rate": "plateau", "patience": 1, "factor": 0.5, "reductions": 3}
+
+
+def torchs_rates(signals: list[float], mode: str, patience: int, warmup: int) -> list[float | None]:
+    """By ReduceLROnPlateau: the factors of epoch 1, 2, …; None after the third reduction."""
+    optimizer = torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, mode=mode, factor=0.5, patience=patience, threshold=1e-4, eps=0.0
+    )
+    rates: list[float | None] = [1 / warmup if warmup else 1.0]
+    for done, signal in enumerate(signals, start=1):
+        scheduler.patience = patience if done >= warmup else 10**9
+        scheduler.step(signal)
+        scheduler.num_bad_epochs *= done >= warmup
+        rate = float(optimizer.param_groups[0]["lr"])
+        rates.append(None if rate <= 0.5**3 else (done + 1) / warmup if done < warmup else rate)
+    return rates
+
+
+@contextmanager
+def rates_used(found: list[tuple[torch.optim.Optimizer, float]]) -> Iterator[None]:
+    """The learning rate of every step of every optimiser."""
+
+    def hook(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        found.append((optimizer, optimizer.param_groups[0]["lr"]))
+
+    handle = register_optimizer_step_pre_hook(hook)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+@pytest.mark.parametrize(
+    ("signal", "judge", "mode"),
+    [
+        ("accuracy", "validation", "max"),
+        ("accuracy", "test", "max"),
+        ("loss", "validation", "min"),
+        ("mean_loss", "test", "min"),
+    ],
+)
+def test_the_server_lowers_the_rate_of_all(
+    signal: str, judge: str, mode: str, tmp_path: Path
+) -> None:
+    """From what the clients tell of the network they send: the lowest, or the mean."""
+    truth: dict[tuple[str, int], tuple[float, float]] = {}
+
+    def watch(patch: pytest.MonkeyPatch) -> None:
+        original = jovefl.head_message
+
+        def message(me: Party, chain: jovefl.Chain, number: int, cfg: JoVeFL) -> Any:
+            truth[me.name, number] = judged(me, chain.embed, chain.head, judge)
+            return original(me, chain, number, cfg)
+
+        patch.setattr(jovefl, "head_message", message)
+
+    used: list[tuple[torch.optim.Optimizer, float]] = []
+    tree = settings(
+        FALLING | {"signal": signal, "judge": judge, "patience": 0},
+        epochs=30,
+        warmup=2.0,
+        data=HELD,
+        evaluate_every=7,
+    )
+    with rates_used(used):
+        seen = train(tmp_path / "run", tree, watch)
+    signals: list[float] = []
+    for number, heads in sorted(seen.rounds().items()):
+        for name, message in heads.items():
+            known = {k: v for k, v in told(message).items() if k in ("accuracy", "loss")}
+            accuracy, loss = truth[name, number]
+            assert known == (
+                {} if number == 1 else pytest.approx({"accuracy": accuracy, "loss": loss})
+            )
+        every = [told(m).get(signal.removeprefix("mean_")) for m in heads.values()]
+        if number > 1:
+            signals.append(sum(every) / 2 if signal == "mean_loss" else min(every))
+    wanted = torchs_rates(signals, mode, patience=0, warmup=2)
+    found = [None if a["stop"] else a["rate"] for _, a in sorted(seen.answers().items())]
+    assert found == pytest.approx(wanted)
+    assert found[-1] is None and 5 < len(found) < 30 and 0.25 in found
+    steps = math.ceil(ROWS * 0.8 / SIZE)
+    for party in seen.clients.values():
+        own = [rate for optimizer, rate in used if optimizer is party._kept["optimizer"]]
+        assert own == pytest.approx([0.2 * rate for rate in found if rate for _ in range(steps)])
+
+
+def test_the_last_reduction_ends_the_training_of_all(tmp_path: Path) -> None:
+    """At once, with what each client has trained last."""
+    tree = settings(FALLING | {"every": 2}, epochs=40, lr=1e-6, data=HELD, evaluate_every=3)
+    seen = train(tmp_path / "run", tree)
+    # Signals behind epochs 2, 4, 6, …: the first is the best; each of the next is two epochs worse.
+    assert seen.result.content["status"] == "finished"
+    assert seen.result.content["warnings"] == []
+    rows = [row for row in seen.result.history if "party1" in row["parties"]]
+    assert len(rows) == 8
+    assert len(seen.answers()) == 5
+    assert told(seen.down()[-1])["stop"] is True
+    for name, party in seen.clients.items():
+        assert len(party.history) == 8
+        assert seen.accuracies()[name] == rows[-1]["parties"][name]["test_accuracy"]
+    assert [m.sender for m in seen.messages if told(m).get("leaves")] == ["party1", "party2"]
+    trained, truth = colonnade.load(seen.result.path), colonnade.load(seen.result.path).labels()
+    for name, prediction in trained.predict().items():
+        right = int((prediction.codes == truth).sum()) / len(truth)
+        assert right == seen.accuracies()[name]
+    for name in seen.clients:  # not the mean that came with the word to stop
+        assert not same(seen.weights(name)["head"], seen.answers()[5]["parameters"])
+    fits_its_schema(seen.result)
+
+
+def test_without_communication_everybody_keeps_the_same_schedule_alone(tmp_path: Path) -> None:
+    used: list[tuple[torch.optim.Optimizer, float]] = []
+    tree = settings(FALLING | {"share": "nothing"}, epochs=30, warmup=3.0, data=HELD)
+    with rates_used(used):
+        seen = train(tmp_path / "run", tree)
+    lengths = []
+    for name, party in seen.clients.items():
+        signals = [row["validation_accuracy"] for row in party.history]
+        wanted = torchs_rates(signals, "max", patience=1, warmup=3)
+        assert wanted[-1] is None and None not in wanted[:-1]
+        lengths.append(len(signals))
+        own = [rate for optimizer, rate in used if optimizer is party._kept["optimizer"]]
+        steps = len(own) // len(signals)
+        expected = [0.2 * rate for rate in wanted if rate for _ in range(steps)]
+        assert own == pytest.approx(expected)
+        assert seen.accuracies()[name] == party.history[-1]["test_accuracy"]
+    assert lengths[0] != lengths[1] and max(lengths) < 30  # each ends when its own time has come
+
+
+def test_in_async_mode_a_head_is_a_part_of_an_epoch(tmp_path: Path) -> None:
+    """Warm-up over two epochs of three clients: six heads, whether they were trained or not."""
+    tree = settings(
+        {"mode": "async", "rate": "plateau"}, partition=THREE, warmup=2.0, data=HELD, epochs=4
+    )
+    seen = train(tmp_path / "run", tree)
+    rates = [answer["rate"] for _, answer in sorted(seen.answers().items())]
+    assert rates == pytest.approx([1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6] + [1.0] * 7)
+
+
+def interrupt_after(patch: pytest.MonkeyPatch, steps: int) -> None:
+    """Ctrl-C at the given number of batches, counted over all parties."""
+    original, count = Party._set_rates, 0
+
+    def counted(party: Party, done: float) -> None:
+        nonlocal count
+        count += 1
+        if count > steps:
+            raise KeyboardInterrupt
+        original(party, done)
+
+    patch.setattr(Party, "_set_rates", counted)
+
+
+def interrupt_at_the_end(patch: pytest.MonkeyPatch, _: int) -> None:
+    """Ctrl-C when all clients have left, and the server has not."""
+    original = jovefl.gather
+
+    async def gather(*given: Any) -> Any:
+        heads = await original(*given)
+        if not heads:
+            raise KeyboardInterrupt
+        return heads
+
+    patch.setattr(jovefl, "gather", gather)
+
+
+ENDING = {"rate": "plateau", "patience": 1, "factor": 0.5, "reductions": 2}
+RESUMED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    (ENDING, {}),
+    (ENDING | {"adopt": "insured"}, {"seed": 0}),
+    (ENDING | {"adopt": "blend", "compress": "scalar", "prox": 0.1, "strategy": "fedyogi"}, {}),
+    (CUT | {"momentum": "reset", "every": 2, "compress": "topk"}, RESNET | {"epochs": 6}),
+]
+
+
+@pytest.mark.parametrize(("options", "changes"), RESUMED, ids=str)
+def test_resume_equals_uninterrupted(
+    options: dict[str, Any], changes: dict[str, Any], tmp_path: Path
+) -> None:
+    rows = {"validation": 0.3, "train_rows": 200}
+    tree = settings(
+        options, **({"epochs": 20, "data": rows, "checkpoint": {"epochs": 1}} | changes)
+    )
+    whole = colonnade.run(tree, out=tmp_path / "whole")
+    trained = [row for row in whole.history if "loss" in row["parties"].get("party1", {})]
+    steps = 2 * len(trained) * math.ceil(140 / SIZE)
+    for number, (interrupt, stop) in enumerate(
+        [(interrupt_after, steps // 3), (interrupt_after, steps - 3), (interrupt_at_the_end, 0)]
+    ):
+        folder = tmp_path / str(number)
+        with pytest.MonkeyPatch.context() as patch:
+            interrupt(patch, stop)
+            with pytest.raises(KeyboardInterrupt):
+                colonnade.run(tree, out=folder)
+        resumed = colonnade.run(tree, resume=folder)
+        assert resumed.weights_sha256 == whole.weights_sha256
+        assert resumed.metrics == whole.metrics
+        assert without_time(resumed) == without_time(whole)
+    if "rate" in options:
+        assert len([r for r in whole.history if "party1" in r["parties"]]) < 20
+    if options.get("adopt") == "insured":  # else the last interruption could do no harm
+        rows = whole.metrics["validation"]
+        ends = [row["epoch"] for row in whole.history if "loss" in row["parties"]["party1"]][-1]
+        own = [r["epoch"] for r in whole.history if "loss_alone" in r["parties"]["party1"]][-1]
+        assert own < ends and rows["alone"]["party1"] > rows["shared"]["party1"]
+
+
+# ---- whether a head is adopted -------------------------------------------------------------------
+
+CHOOSING: dict[str, Any] = {"data": {"validation": 0.3, "train_rows": 200}, "epochs": 8, "seed": 7}
+
+
+@pytest.mark.parametrize("how", ["better", "blend"])
+def test_a_client_takes_as_much_as_its_validation_rows_recommend(how: str, tmp_path: Path) -> None:
+    taken: list[float] = []
+
+    def watch(patch: pytest.MonkeyPatch) -> None:
+        original = jovefl.adopt
+
+        def adopt(me: Party, chain: jovefl.Chain, answer: Any, cfg: JoVeFL) -> None:
+            old, known = copied(chain.head), "accuracy" in me.state
+            before = judged(me, chain.embed, chain.head, "validation")[0]
+            original(me, chain, answer, cfg)
+            after = judged(me, chain.embed, chain.head, "validation")[0]
+            new = answer["parameters"] | answer["buffers"]
+            if not known:  # nothing was trained yet
+                assert same(copied(chain.head), new)
+                return
+            assert after >= before
+            scores = {}
+            for part in (0.0, 0.25, 0.5, 0.75, 1.0) if how == "blend" else (0.0, 1.0):
+                mixed = copy.deepcopy(chain.head)
+                mixture = {k: (1 - part) * old[k].double() + part * new[k].double() for k in old}
+                mixed.load_state_dict(
+                    {k: v.round() if old[k].dtype == torch.int64 else v for k, v in mixture.items()}
+                )
+                scores[part] = judged(me, chain.embed, mixed, "validation")[0], mixed
+            assert after == max(score for score, _ in scores.values())
+            best = max(part for part, (score, _) in scores.items() if score == after)
+            close(copied(chain.head), scores[best][1].state_dict())
+            taken.append(best)
+
+        patch.setattr(jovefl, "adopt", adopt)
+
+    seen = train(tmp_path / "run", settings(CUT | {"adopt": how}, **CHOOSING, **RESNET), watch)
+    if how == "better":
+        assert set(taken) == {0.0, 1.0}
+    else:
+        assert {0.0, 1.0} < set(taken)
+    logged = [
+        row["parties"][name]["adopted"] for row in seen.result.history[1:] for name in seen.clients
+    ]
+    assert sorted(logged) == sorted(taken)
+    fits_its_schema(seen.result)
+
+
+def test_a_head_that_is_refused_leaves_the_momentum_alone(tmp_path: Path) -> None:
+    found: list[Moment] = []
+    tree = settings({"adopt": "better", "momentum": "reset"}, **CHOOSING)
+    train(tmp_path / "run", tree, moments(found))
+    refused = [m for m in found if m.epoch and same(*m.head)]
+    assert refused and len(refused) < len(found) - 2
+    for moment in found:
+        buffer = moment.momentum[1][0]
+        if moment.epoch:
+            assert buffer is not None and bool(buffer.any()) is same(*moment.head)
+
+
+INSURED: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({}, {"epochs": 12}),
+    (CUT | {"every": 2}, RESNET | {"epochs": 4, "data": CHOOSING["data"] | MOVED}),
+    (ENDING, {"epochs": 20}),
+]
+
+
+@pytest.mark.parametrize(("options", "changes"), INSURED, ids=str)
+def test_the_insurance_is_the_network_of_a_client_that_never_shares(
+    options: dict[str, Any], changes: dict[str, Any], tmp_path: Path
+) -> None:
+    alone: dict[str, Weights] = {}
+    shared: dict[str, Weights] = {}
+
+    def watch(patch: pytest.MonkeyPatch) -> None:
+        original = Party.drop
+
+        def drop(me: Party, *names: str) -> None:
+            if "alone head" in names:
+                weights = {k: {n: t.clone() for n, t in v.items()} for k, v in me.weights().items()}
+                alone[me.name] = {k: weights[f"alone {k}"] for k in ("embedding", "head")}
+                shared[me.name] = {k: weights[k] for k in ("embedding", "head")}
+            original(me, *names)
+
+        patch.setattr(Party, "drop", drop)
+
+    tree = settings(options | {"adopt": "insured"}, **(CHOOSING | changes))
+    seen = train(tmp_path / "run", tree, watch)
+    never = settings(options | {"share": "nothing"}, **(CHOOSING | changes))
+    lonely = train(tmp_path / "alone", never)
+    rows = seen.result.metrics
+    for name in seen.clients:
+        for part in ("embedding", "head"):
+            assert same(alone[name][part], lonely.weights(name)[part])
+        assert seen.accuracies("alone")[name] == lonely.accuracies()[name]
+        own = [row["loss_alone"] for row in seen.parties[name].history if "loss_alone" in row]
+        assert own == [row["loss"] for row in lonely.parties[name].history]
+        # What it uses is what its validation rows prefer; of equals, the shared one.
+        chosen = {k: rows["validation"][k][name] for k in ("shared", "alone")}
+        winner = "alone" if chosen["alone"] > chosen["shared"] else "shared"
+        assert rows["test"]["per_party"][name] == rows["test"][winner][name]
+        assert seen.weights(name).keys() == {"embedding", "head"}
+        is_alone = same(seen.weights(name)["head"], alone[name]["head"])
+        assert is_alone is (winner == "alone")
+        assert same(seen.weights(name)["head"], shared[name]["head"])
+        assert not same(alone[name]["head"], seen.answers()[1]["parameters"])
+    if not options:
+        better = [rows["validation"]["alone"][n] > rows["validation"]["shared"][n] for n in alone]
+        assert sorted(better) == [False, True]
+    truth = colonnade.load(seen.result.path).labels()
+    for name, prediction in colonnade.load(seen.result.path).predict().items():
+        right = int((prediction.codes == truth).sum()) / len(truth)
+        assert right == rows["test"]["per_party"][name]
+    fits_its_schema(seen.result)
+
+
+def test_the_insurance_does_not_change_what_is_shared(tmp_path: Path) -> None:
+    tree = settings({"adopt": "insured"}, **(CHOOSING | {"epochs": 3}))
+    insured = train(tmp_path / "insured", tree)
+    plain = train(tmp_path / "plain", settings(**(CHOOSING | {"epochs": 3})))
+    for one, other in zip(insured.up(), plain.up(), strict=True):
+        assert same(told(one)["parameters"], told(other)["parameters"])
+    assert insured.accuracies("shared") == plain.accuracies()
