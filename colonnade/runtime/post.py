@@ -91,6 +91,7 @@ class Post:
         """From now on, messages of this attempt with one peer; what has passed between the two
         before, and was not taken, is forgotten."""
         self._run, self._attempts[peer] = run, attempt
+        self.ledger.attempt = attempt  # of notes; messages carry their own
         self._lanes = {key: lane for key, lane in self._lanes.items() if key[0] != peer}
         self._sent = Counter({key: sent for key, sent in self._sent.items() if key[0] != peer})
         self._parcels.pop(peer, None)

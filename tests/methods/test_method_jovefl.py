@@ -740,7 +740,7 @@ def test_the_server_lowers_the_rate_of_all(
 
     used: list[tuple[torch.optim.Optimizer, float]] = []
     tree = settings(
-        FALLING | {"signal": signal, "judge": judge, "patience": 0},
+        FALLING | {"signal": signal, "judge": judge},
         epochs=30,
         warmup=2.0,
         data=HELD,
@@ -759,7 +759,7 @@ def test_the_server_lowers_the_rate_of_all(
         every = [told(m).get(signal.removeprefix("mean_")) for m in heads.values()]
         if number > 1:
             signals.append(sum(every) / 2 if signal == "mean_loss" else min(every))
-    wanted = torchs_rates(signals, mode, patience=0, warmup=2)
+    wanted = torchs_rates(signals, mode, patience=1, warmup=2)
     found = [None if a["stop"] else a["rate"] for _, a in sorted(seen.answers().items())]
     assert found == pytest.approx(wanted)
     assert found[-1] is None and 5 < len(found) < 30 and 0.25 in found
@@ -885,9 +885,8 @@ def test_resume_equals_uninterrupted(
         assert len([r for r in whole.history if "party1" in r["parties"]]) < 20
     if options.get("adopt") == "insured":  # else the last interruption could do no harm
         rows = whole.metrics["validation"]
-        ends = [row["epoch"] for row in whole.history if "loss" in row["parties"]["party1"]][-1]
-        own = [r["epoch"] for r in whole.history if "loss_alone" in r["parties"]["party1"]][-1]
-        assert own < ends and rows["alone"]["party1"] > rows["shared"]["party1"]
+        assert "loss_alone" not in trained[-1]["parties"]["party1"]
+        assert rows["alone"]["party1"] > rows["shared"]["party1"]
 
 
 # ---- whether a head is adopted -------------------------------------------------------------------

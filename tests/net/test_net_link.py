@@ -395,6 +395,28 @@ def test_a_full_window_opens_when_the_peer_takes_in() -> None:
     assert len(bank.sent) == links.WINDOW_FRAMES + 1
 
 
+def test_a_loose_link_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither for a peer that is busy, up to a limit, nor for one that has gone in the middle."""
+    monkeypatch.setattr(links, "LOOSE_BYTES", 20_000)
+    bank, shop = End("bank", "shop"), End("shop", "bank")
+    bank.link.loose = True
+    ours, theirs = join(bank, shop)
+    bank.take_in()
+    shop.take_in()
+    with pytest.raises(Full):
+        for _ in range(100):
+            bank.send(1000)
+    assert len(bank.sent) > links.WINDOW_FRAMES
+    bank.link.detach(ours, "cut")
+    for _ in range(100):
+        bank.send(1000)
+    ours, theirs = join(bank, shop)  # the same two: all of it comes
+    while not ours.queue.empty():
+        shop.link.incoming(theirs, ours.queue.get() or b"")
+    shop.take_in()
+    assert shop.got == bank.sent and len(bank.sent) > 100
+
+
 def test_what_is_passed_on_late_is_acknowledged_late() -> None:
     """Else a party could fill the memory of a hub that waits for the receiver."""
     hub, shop, passed = End("hub", "shop"), End("shop", "hub"), SimpleQueue[Any]()

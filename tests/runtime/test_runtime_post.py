@@ -70,6 +70,52 @@ def test_a_large_message_travels_in_parts_and_lies_aligned() -> None:
     assert bank.take("shop", EMBEDDING) is None
 
 
+def test_two_begin_anew_and_a_third_notices_nothing(tmp_path: Path) -> None:
+    """Each pair counts its own attempts; half a message of an older one is forgotten."""
+    sent: list[Any] = []
+    three = frozenset({"bank", "shop", "telco"})
+    allowed = Policy.allowing(KINDS.values())
+
+    def office(me: str) -> Post:
+        def send(to: str, fields: dict[str, Any], data: Any) -> None:
+            sent.append((to, Part(**fields), memoryview(b"".join(data))))
+
+        (tmp_path / me).touch()
+        book = Ledger(tmp_path / me)
+        return Post(me, three, KINDS, book, Gate(me, allowed, 100, 10, 3), send, 1000)
+
+    bank, shop, telco = office("bank"), office("shop"), office("telco")
+    for other in (shop, telco):
+        other.admit("bank", 7, 1)
+        bank.admit(other._me, 7, 1)
+    shop.put(Me, "bank", EMBEDDING, torch.zeros(2, 2))  # type: ignore[arg-type]
+    shop.put(Me, "bank", EMBEDDING, torch.zeros(50, 30))  # type: ignore[arg-type]
+    telco.put(Me, "bank", EMBEDDING, torch.ones(2, 2))  # type: ignore[arg-type]
+    for _, part, data in [*sent[:3], sent[-1]]:
+        bank.accept(part, data)
+    late = sent[3]
+    shop = office("shop")  # it died, and comes back
+    sent.clear()
+    bank.admit("shop", 7, 2)
+    shop.admit("bank", 7, 2)
+    shop.put(Me, "bank", EMBEDDING, torch.full((2, 2), 3.0))  # type: ignore[arg-type]
+    bank.accept(*late[1:])
+    bank.accept(*sent[0][1:])
+    assert bank.refused == {"another run or an older attempt": 1}
+    found = bank.take("shop", EMBEDDING)
+    assert found is not None and found.value[0, 0] == 3 and found.sequence == 0  # type: ignore[index]
+    assert bank.take("telco", EMBEDDING) is not None
+    bank.put(Me, "telco", EMBEDDING, torch.zeros(1, 2))  # type: ignore[arg-type]
+    bank.put(Me, "shop", EMBEDDING, torch.zeros(1, 2))  # type: ignore[arg-type]
+    rows = [(row["sender"], row["receiver"], row["attempt"]) for row in bank.ledger.rows()]
+    assert rows == [
+        ("shop", "bank", 1), ("telco", "bank", 1), ("shop", "bank", 2),
+        ("bank", "telco", 1), ("bank", "shop", 2),
+    ]  # fmt: skip
+    for one in (bank, shop, telco):
+        one.ledger.close()
+
+
 def test_only_a_message_that_says_more_than_go_on_is_a_round() -> None:
     sent: list[Any] = []
     office = post("shop", sent)

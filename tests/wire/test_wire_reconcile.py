@@ -137,6 +137,46 @@ def test_a_row_that_was_changed_and_chained_anew(parties: Path, field: str, valu
     assert its[field] == value
 
 
+def loosen(folder: Path, **more: Any) -> None:
+    """As the run of a method whose parties come and go."""
+    manifest = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps(manifest | {"loose": True, **more}))
+
+
+def test_where_parties_come_and_go_what_was_lost_at_the_end_is_excused(parties: Path) -> None:
+    def lose(count: int) -> Callable[[list[Row]], None]:
+        def change(rows: list[Row]) -> None:
+            theirs = [row for row in rows if row["sender"] == "bank"]
+            del rows[rows.index(theirs[-count]) :]
+
+        return change
+
+    for name in ("bank", "shop"):
+        loosen(parties / name)
+    assert reconcile(parties / "bank", parties / "shop").faults == []
+    rewrite(parties / "shop", lose(2))
+    found = reconcile(parties / "bank", parties / "shop")
+    assert "never received" in found.faults[0]  # both have ended, and nobody was away
+    bank = parties / "bank"
+    book = Ledger(bank / "ledger.jsonl")
+    book.note(ledger.AWAY.format("shop"))
+    book.close()
+    rewrite(bank, lambda rows: None)
+    found = reconcile(bank, parties / "shop")
+    assert [row["sender"] for row in found.unreceived] == ["bank"] * len(found.unreceived)
+    assert [fault for fault in found.faults if "never received" in fault] == []
+    assert "never received" not in str(reconcile(bank, parties / "post").faults)
+
+
+def test_where_parties_come_and_go_nothing_vanishes_in_the_middle(parties: Path) -> None:
+    """Not even in an attempt that was not the last: what came later has come."""
+    for name in ("bank", "shop"):
+        loosen(parties / name, attempt=2)
+    rewrite(parties / "shop", lambda rows: rows.remove(nth(rows, 1, sender="bank")))
+    found = reconcile(parties / "bank", parties / "shop")
+    assert len(found.unreceived) == 1 and "never received" in found.faults[0]
+
+
 def test_a_message_that_its_sender_denies(parties: Path) -> None:
     rewrite(parties / "shop", lambda rows: rows.remove(nth(rows, 1, sender="shop")))
     found = reconcile(parties / "bank", parties / "shop")
