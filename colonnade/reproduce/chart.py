@@ -11,12 +11,12 @@ from html import escape
 
 WIDTH, HEIGHT = 360.0, 190.0  # of the lines; the names stand below
 LEFT, TOP = 34.0, 6.0
-DASHES = ("none", "6 2")  # as in plots.line_swatch(0) and (1)
+DASHES = ("none", "6 2", "2 2", "7 2 2 2")  # as in plots.line_swatch(0), (1), …
 STEPS = (0.5, 1, 2, 5, 10, 20, 25)  # between two lines of the grid
 
 
 def by_name(names: Sequence[str], lines: Sequence[Sequence[float | None]], *, label: str) -> str:
-    """One or two lines over `names`, in per cent; a missing number is passed over."""
+    """Up to four lines over `names`, in per cent; a missing number is passed over."""
     known = [value for line in lines for value in line if value is not None] or [0.0, 100.0]
     step = next((s for s in STEPS if max(known) - min(known) <= 5 * s), STEPS[-1])
     low, high = step * math.floor(min(known) / step), step * math.ceil(max(known) / step)

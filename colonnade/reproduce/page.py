@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,16 @@ def render(content: Content) -> str:
     sections = view.sections(content)
     cells = content["cells"]
     draw = _by_epoch if content["against"] == "epochs" else _by_row
+    figures = [draw(section, number) for number, section in enumerate(sections)]
+    if content["against"] == "data":
+        figures = [_by_data(content["title"], sections)]
     return environment.from_string(page).render(
         content,
         style=Markup(style),
         sections=sections,
         compared=content["comparable"] and any(cell["paper"] is not None for cell in cells),
         variants=any(row["variant"] for section in sections for row in section["rows"]),
-        figures=[draw(section, number) for number, section in enumerate(sections)],
+        figures=figures,
         grids=[
             claim | view.judged(claim) | {"count": view.count(claim), "print": view.printed(claim)}
             for claim in view.measured(content)
@@ -110,6 +113,35 @@ def _by_row(section: Mapping[str, Any], number: int) -> dict[str, Any]:
         for i, name in enumerate(sorted(drawn))
     ]
     return {"title": section["title"], "panels": panels, "legend": legend, "left_out": []}
+
+
+def _by_data(title: str, sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One panel per column, one line per row: from section to section."""
+    from markupsafe import Markup
+
+    names = [section["data"] for section in sections]
+    found = {
+        (row["name"], column, section["data"]): row["cells"][place]
+        for section in sections
+        for row in section["rows"]
+        for place, column in enumerate(section["columns"])
+    }
+    rows = list(dict.fromkeys(row for row, _, _ in found))[: len(chart.DASHES)]
+    panels = []
+    for column in dict.fromkeys(column for _, column, _ in found):
+        cells = [[found.get((row, column, name)) for name in names] for row in rows]
+        told = "; ".join(
+            f"{row}: " + ", ".join(f"{n} {view.ours(c)}" for n, c in zip(names, line, strict=True))
+            for row, line in zip(rows, cells, strict=True)
+        )
+        lines = [[cell["mean"] if cell else None for cell in line] for line in cells]
+        label = units.plain(f"{column}: test accuracy in per cent; {told}")
+        panels.append({"caption": column, "svg": Markup(chart.by_name(names, lines, label=label))})
+    legend = [
+        {"name": row, "svg": Markup(plots.line_swatch(i, key=f"data-line{i}"))}
+        for i, row in enumerate(rows)
+    ]
+    return {"title": title, "panels": panels, "legend": legend, "left_out": []}
 
 
 def _series(name: str, cell: Mapping[str, Any] | None) -> plots.Series:

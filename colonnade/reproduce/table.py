@@ -99,7 +99,7 @@ class Table:
 
     title: str
     kind: Literal["table", "figure"] = "table"
-    against: Literal["epochs", "rows"] = "epochs"  # what the page draws accuracy against
+    against: Literal["epochs", "rows", "data"] = "epochs"  # what the page draws accuracy against
     show: Literal["deviation", "range"] = "deviation"  # of the seeds; or their lowest and highest
     paper: str = ""  # its title
     expected: str = ""  # the key in expected.json beside the file; empty: no numbers are given

@@ -140,9 +140,10 @@ def _overtaken(
     """What was not received although a later message of its kind was: links keep the order, so
     neither a death nor a broken connection explains it."""
     newest: dict[tuple[Any, ...], int] = {}
-    for _, received in as_sent.values():
-        for *lane, sequence in received:
-            newest[*lane] = max(sequence, newest.get((*lane,), -1))
+    for sender, (_, received) in as_sent.items():
+        for key in received:
+            if key[0] == sender:
+                newest[key[:-1]] = max(key[-1], newest.get(key[:-1], -1))
     return [row for row in unreceived if row["sequence"] < newest.get(_key(row)[:-1], -1)]
 
 

@@ -836,7 +836,7 @@ def interrupt_after(patch: pytest.MonkeyPatch, steps: int) -> None:
     patch.setattr(Party, "_set_rates", counted)
 
 
-def interrupt_at_the_end(patch: pytest.MonkeyPatch, _: int) -> None:
+def interrupt_at_the_end(patch: pytest.MonkeyPatch) -> None:
     """Ctrl-C when all clients have left, and the server has not."""
     original = jovefl.gather
 
@@ -850,43 +850,43 @@ def interrupt_at_the_end(patch: pytest.MonkeyPatch, _: int) -> None:
 
 
 ENDING = {"rate": "plateau", "patience": 1, "factor": 0.5, "reductions": 2}
-RESUMED: list[tuple[dict[str, Any], dict[str, Any]]] = [
-    (ENDING, {}),
-    (ENDING | {"adopt": "insured"}, {"seed": 0}),
-    (ENDING | {"adopt": "blend", "compress": "scalar", "prox": 0.1, "strategy": "fedyogi"}, {}),
-    (CUT | {"momentum": "reset", "every": 2, "compress": "topk"}, RESNET | {"epochs": 6}),
+RESUMED: list[tuple[dict[str, Any], dict[str, Any], tuple[int, ...]]] = [
+    (ENDING | {"adopt": "insured"}, {"seed": 0}, (60, 0)),
+    (
+        ENDING | {"adopt": "blend", "compress": "scalar", "prox": 0.1, "strategy": "fedyogi"},
+        {},
+        (99,),
+    ),
+    (CUT | {"momentum": "reset", "every": 2, "compress": "topk"}, RESNET | {"epochs": 5}, (50,)),
 ]
 
 
-@pytest.mark.parametrize(("options", "changes"), RESUMED, ids=str)
+@pytest.mark.parametrize(("options", "changes", "stops"), RESUMED, ids=str)
 def test_resume_equals_uninterrupted(
-    options: dict[str, Any], changes: dict[str, Any], tmp_path: Path
+    options: dict[str, Any], changes: dict[str, Any], stops: tuple[int, ...], tmp_path: Path
 ) -> None:
+    """Also of a run that the server ends early; a stop at batch 0 is one at the very end."""
     rows = {"validation": 0.3, "train_rows": 200}
-    tree = settings(
-        options, **({"epochs": 20, "data": rows, "checkpoint": {"epochs": 1}} | changes)
-    )
-    whole = colonnade.run(tree, out=tmp_path / "whole")
-    trained = [row for row in whole.history if "loss" in row["parties"].get("party1", {})]
-    steps = 2 * len(trained) * math.ceil(140 / SIZE)
-    for number, (interrupt, stop) in enumerate(
-        [(interrupt_after, steps // 3), (interrupt_after, steps - 3), (interrupt_at_the_end, 0)]
-    ):
-        folder = tmp_path / str(number)
+    usual = {"epochs": 20, "data": rows, "checkpoint": {"epochs": 1}}
+    tree = settings(options, **(usual | changes))
+    whole = colonnade.run(tree | {"checkpoint": {"epochs": 1}}, out=tmp_path / "whole")
+    for stop in stops:
+        folder = tmp_path / str(stop)
         with pytest.MonkeyPatch.context() as patch:
-            interrupt(patch, stop)
+            interrupt_after(patch, stop) if stop else interrupt_at_the_end(patch)
             with pytest.raises(KeyboardInterrupt):
                 colonnade.run(tree, out=folder)
         resumed = colonnade.run(tree, resume=folder)
         assert resumed.weights_sha256 == whole.weights_sha256
         assert resumed.metrics == whole.metrics
         assert without_time(resumed) == without_time(whole)
+    trained = [row["parties"] for row in whole.history if "party1" in row["parties"]]
     if "rate" in options:
-        assert len([r for r in whole.history if "party1" in r["parties"]]) < 20
-    if options.get("adopt") == "insured":  # else the last interruption could do no harm
-        rows = whole.metrics["validation"]
-        assert "loss_alone" not in trained[-1]["parties"]["party1"]
-        assert rows["alone"]["party1"] > rows["shared"]["party1"]
+        assert len(trained) < 20
+    if options.get("adopt") == "insured":  # else the stop at the end could do no harm
+        best = whole.metrics["validation"]
+        assert best["alone"]["party1"] > best["shared"]["party1"]
+        assert "loss" in trained[-1]["party1"] and "loss_alone" not in trained[-1]["party1"]
 
 
 # ---- whether a head is adopted -------------------------------------------------------------------
@@ -1013,3 +1013,345 @@ def test_the_insurance_does_not_change_what_is_shared(tmp_path: Path) -> None:
     for one, other in zip(insured.up(), plain.up(), strict=True):
         assert same(told(one)["parameters"], told(other)["parameters"])
     assert insured.accuracies("shared") == plain.accuracies()
+
+
+# ---- who takes part ------------------------------------------------------------------------------
+
+
+def present(name: str, absence: float, epochs: int) -> list[int]:
+    """The epochs, from 0, in which a client is there: one draw each, from seed and name."""
+    draws = [
+        torch.rand((), generator=torch.Generator().manual_seed(derive(SEED, "absence", name, e)))
+        for e in range(epochs)
+    ]
+    return [epoch for epoch, draw in enumerate(draws) if float(draw) >= absence]
+
+
+@pytest.mark.parametrize("stale", [0.0, 0.5, 2.0])
+def test_who_is_absent_is_drawn_and_what_comes_late_counts_less(
+    stale: float, tmp_path: Path
+) -> None:
+    options = {"absence": 0.3, "deadline": 0.5, "stale": stale, "weighted": stale == 2.0}
+    place = THREE | {"kind": "hybrid", "alpha": 3.0}
+    tree = settings(options, epochs=8, partition=place)
+    seen = train(tmp_path / "run", tree)
+    for name, party in seen.clients.items():
+        assert [m.epoch for m in seen.up(name)] == present(name, 0.3, 8)
+        assert len(party.history) == 8 and all("loss" in row for row in party.history)
+    rounds, answers, late = seen.rounds(), seen.answers(), 0
+    assert {len(heads) for heads in rounds.values()} > {3}  # it has gone on without some
+    for number, heads in rounds.items():
+        share = {}
+        for name, message in heads.items():
+            behind = max(0, number - 1 - told(message)["base"])
+            late += behind > 0
+            share[name] = (1 + behind) ** -stale
+            if options["weighted"]:
+                share[name] *= len(seen.parties[name].splits["train"])
+        sent = {name: doubled(told(m)["parameters"]) for name, m in heads.items()}
+        wanted = {
+            key: torch.stack([share[n] * sent[n][key] for n in sent]).sum(0) / sum(share.values())
+            for key in answers[number]["parameters"]
+        }
+        close(answers[number]["parameters"], wanted, rtol=1e-5)
+    assert late > 2
+    for name in seen.clients:  # what it began from is the last that it was told
+        bases = [told(m)["base"] for m in seen.up(name)]
+        assert bases == [0, *(told(m)["number"] for m in seen.down(name))][: len(bases)]
+
+
+def test_the_same_seed_gives_the_same_absences_and_bits(tmp_path: Path) -> None:
+    options = {"absence": 0.4, "deadline": 0.5, "quorum": 2, "compress": "scalar", "adopt": "blend"}
+    tree = settings(options, epochs=5, partition=THREE, data=HELD)
+    first = train(tmp_path / "first", tree)
+    again = train(tmp_path / "again", tree)
+    strict = train(tmp_path / "strict", tree | {"strict": True})
+    other = train(tmp_path / "other", tree | {"seed": SEED + 1})
+    for seen in (again, strict):
+        assert seen.result.weights_sha256 == first.result.weights_sha256
+        assert seen.result.metrics == first.result.metrics
+        assert [(m.sender, m.epoch, m.at) for m in seen.messages] == [
+            (m.sender, m.epoch, m.at) for m in first.messages
+        ]
+    assert [(m.sender, m.epoch) for m in other.up()] != [(m.sender, m.epoch) for m in first.up()]
+    for number, heads in first.rounds().items():
+        gone = [m.sender for m in first.messages if told(m).get("leaves")]
+        assert len(heads) >= 2 or len(gone) > 0, number
+
+
+def test_a_timetable_of_absences(tmp_path: Path) -> None:
+    away = {"party2": [2, 3], "party3": [1]}
+    tree = settings({"away": away, "deadline": 0.5}, epochs=5, partition=THREE)
+    seen = train(tmp_path / "run", tree)
+    assert [m.epoch for m in seen.up("party1")] == [0, 1, 2, 3, 4]
+    assert [m.epoch for m in seen.up("party2")] == [0, 3, 4]
+    assert [m.epoch for m in seen.up("party3")] == [1, 2, 3, 4]
+    assert [list(heads) for heads in seen.rounds().values()][0] == ["party1", "party2"]
+
+
+@pytest.mark.parametrize(("quorum", "sizes"), [(1, [3, 1, 3, 3]), (2, [3, 3, 3]), (3, [3, 3, 3])])
+def test_without_a_quorum_the_server_waits(quorum: int, sizes: list[int], tmp_path: Path) -> None:
+    """Two of three are away in the second epoch; those who leave are waited for no more."""
+    options = {"away": {"party2": [2], "party3": [2]}, "deadline": 0.5, "quorum": quorum}
+    seen = train(tmp_path / "run", settings(options, epochs=4, partition=THREE))
+    assert [len(heads) for heads in seen.rounds().values()][: len(sizes)] == sizes
+    assert seen.result.content["status"] == "finished"
+    # Whoever was away is a head short: the rest of the rounds is for who is left.
+    assert [len(seen.up(name)) for name in seen.clients] == [4, 3, 3]
+
+
+COMPARED: dict[str, Any] = {
+    "epochs": 10,
+    "lr": 0.1,
+    "partition": THREE,
+    "model_options": {"hidden": [32]},
+    "data": {"train_rows": 500, "test_rows": 300},
+    "evaluate_every": 10,
+}
+NEAR = 0.05  # of the accuracy, at most, for each client
+
+
+@pytest.fixture(scope="module")
+def everybody(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    """All clients, all rounds, all bits."""
+    return train(tmp_path_factory.mktemp("all") / "run", settings({"dim": 24}, **COMPARED))
+
+
+def near(seen: Seen, reference: Seen) -> None:
+    for name, accuracy in reference.accuracies().items():
+        assert accuracy > 0.75
+        assert seen.accuracies()[name] > accuracy - NEAR, name
+
+
+def test_who_misses_a_third_of_the_rounds_learns_as_well(everybody: Seen, tmp_path: Path) -> None:
+    tree = settings({"dim": 24, "absence": 0.3, "deadline": 0.5}, **COMPARED)
+    seen = train(tmp_path / "run", tree)
+    assert len(seen.up()) < 0.8 * len(everybody.up())
+    near(seen, everybody)
+
+
+def test_nobody_waits_for_a_slow_client_in_async_mode(everybody: Seen, tmp_path: Path) -> None:
+    slow = {"dim": 24, "pace": {"party1": 10.0}}
+    tree = settings(slow | {"mode": "async"}, **COMPARED)
+    seen = train(tmp_path / "run", tree)
+    assert {name: party.clock for name, party in seen.clients.items()} == {
+        "party1": 100.0,
+        "party2": 10.0,
+        "party3": 10.0,
+    }
+    early = [m for m in seen.down() if m.at < 10.0]  # by the server's clock
+    assert [sum(m.receiver == name for m in early) for name in seen.clients] == [1, 10, 10]
+    assert len(seen.answers()) == len(seen.down()) == 30  # a round for every head
+    again = train(tmp_path / "again", tree)
+    assert again.result.weights_sha256 == seen.result.weights_sha256
+    near(seen, everybody)
+    waiting = train(tmp_path / "sync", settings(slow, **(COMPARED | {"epochs": 3})))
+    assert [party.clock for party in waiting.clients.values()] == [30.0, 21.0, 21.0]
+    fits_its_schema(seen.result)
+
+
+@pytest.mark.parametrize("stale", [0.5, 1.5])
+def test_an_async_head_is_mixed_in_by_its_age(stale: float, tmp_path: Path) -> None:
+    """θ ← (1 - α (1 + s)^-a) θ + α (1 + s)^-a θ_i, statistics too."""
+    options = {"mode": "async", "mixing": 0.7, "stale": stale, "pace": {"party2": 2.5}}
+    seen = train(tmp_path / "run", settings(CUT | options, partition=THREE, **RESNET))
+    answers, ages = seen.answers(), set()
+    for number, heads in seen.rounds().items():
+        ((_, message),) = heads.items()
+        ages.add(number - 1 - told(message)["base"])
+        part = 0.7 * (number - told(message)["base"]) ** -stale
+        for tree in ("parameters", "buffers"):
+            new = told(message)[tree]
+            wanted = doubled(new)
+            if number > 1:
+                old = doubled(answers[number - 1][tree])
+                wanted = {key: (1 - part) * old[key] + part * wanted[key] for key in old}
+            wanted = {k: v if new[k].is_floating_point() else v.round() for k, v in wanted.items()}
+            close(answers[number][tree], wanted, rtol=1e-5)
+    assert len(ages) > 3
+
+
+def test_who_gets_no_answer_goes_on_alone_and_ignores_a_late_one(tmp_path: Path) -> None:
+    """The server waits for party2, which takes ten times as long; party1 waits three seconds."""
+    adopted: dict[str, list[int]] = {"party1": [], "party2": []}
+
+    def watch(patch: pytest.MonkeyPatch) -> None:
+        original = jovefl.adopt
+
+        def adopt(me: Party, chain: jovefl.Chain, answer: Any, cfg: JoVeFL) -> None:
+            assert answer["to"] == me.state["sent"]
+            adopted[me.name].append(answer["to"])
+            original(me, chain, answer, cfg)
+
+        patch.setattr(jovefl, "adopt", adopt)
+
+    tree = settings({"contact": 3.0, "pace": {"party2": 10.0}}, epochs=4)
+    seen = train(tmp_path / "run", tree, watch)
+    assert adopted == {"party1": [1], "party2": [1, 2, 3, 4]}
+    # An epoch and a wait, three times; the first answer came at once.
+    assert [m.at for m in seen.up("party1")] == [0.0, 1.0, 5.0, 9.0]
+    assert [(told(m)["to"], m.at) for m in seen.down("party1")] == [
+        (1, 0.0),
+        (2, 10.0),
+        (3, 20.0),
+        (4, 30.0),
+    ]
+    assert [told(m)["base"] for m in seen.up("party1")] == [0, 1, 1, 1]
+    nothing = settings({"share": "nothing"}, epochs=4)
+    alone = train(tmp_path / "alone", nothing)  # the first round changed nothing: all began alike
+    for part in ("embedding", "head"):
+        assert same(seen.weights("party1")[part], alone.weights("party1")[part])
+    assert not same(seen.weights("party2")["head"], alone.weights("party2")["head"])
+
+
+def test_a_late_answer_does_not_end_a_later_wait(tmp_path: Path) -> None:
+    """party2 is twice as slow as party1 waits: each answer comes while the next is waited for."""
+    tree = settings({"contact": 2.5, "deadline": 2.2, "pace": {"party2": 3.0}}, epochs=5)
+    seen = train(tmp_path / "run", tree)
+    for name in seen.clients:
+        sent = {told(m)["number"]: told(m) for m in seen.up(name)}
+        replies = {told(m)["number"]: told(m)["to"] for m in seen.down(name)}
+        for number, message in sent.items():  # a base is an answer to a head sent before
+            if message["base"]:
+                assert replies[message["base"]] < number
+    assert seen.result.content["status"] == "finished"
+
+
+# ---- any number of clients -----------------------------------------------------------------------
+
+
+def test_messages_bytes_and_memory_grow_with_the_number_of_clients(tmp_path: Path) -> None:
+    """200 clients in one process: three messages each for one epoch, and one head at the server."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.arange(8) % 2
+    seen = {}
+    for count in (50, 200):
+        rows = {
+            f"c{number:03d}": (torch.randn(8, 3, generator=generator) + y[:, None], y)
+            for number in range(count)
+        }
+        tree = {"method": "jovefl", "epochs": 1, "batch_size": 4, "jovefl": {"dim": 4}}
+        small = tree | {"model_options": {"hidden": []}, "checkpoint": {"epochs": 0}}
+        seen[count] = train(tmp_path / str(count), small, parties=rows)
+    few, many = (seen[count].result.wire for count in (50, 200))
+    assert (few["messages"], many["messages"]) == (150, 600)
+    assert many["bytes"] == 4 * few["bytes"]
+    assert many["rounds"] == few["rounds"] == 2
+    for kind in ("head", "global_head"):
+        assert many["by_kind"][kind]["bytes"] == 4 * few["by_kind"][kind]["bytes"]
+    sent = {(flow["bytes"], flow["messages"]) for flow in many["flows"]}
+    assert len(sent) == 2  # the same for every client, up and down
+    kept = {count: numbers_in(one.server.state) for count, one in seen.items()}
+    assert kept == dict.fromkeys((50, 200), 4 * 2 + 2)
+    assert len(seen[200].accuracies()) == 200
+
+
+def numbers_in(tree: Any) -> int:
+    if isinstance(tree, Tensor):
+        return tree.numel()
+    children = (
+        tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, list) else ()
+    )
+    return sum(numbers_in(child) for child in children)
+
+
+# ---- compression ---------------------------------------------------------------------------------
+
+COMPRESSED = [
+    ({"compress": "float16"}, 2.0),
+    ({"compress": "scalar", "bits": 8}, 1.0),
+    ({"compress": "scalar", "bits": 4}, 0.5),
+    ({"compress": "topk", "bits": 8}, 1.0 + 1 / 8),  # a quarter of the numbers, and a mask
+]
+
+
+@dataclass
+class Up:
+    """A head on its way: θ_i, what was left over before and after, and what the server made of it."""
+
+    theta: dict[str, Tensor]
+    before: dict[str, Tensor]
+    after: dict[str, Tensor]
+    found: dict[str, Tensor]
+
+
+@pytest.mark.parametrize(("options", "per_number"), COMPRESSED, ids=str)
+def test_compressed_heads(
+    options: dict[str, Any], per_number: float, everybody: Seen, tmp_path: Path
+) -> None:
+    ups: dict[tuple[str, int], Up] = {}
+
+    def watch(patch: pytest.MonkeyPatch) -> None:
+        message, found = jovefl.head_message, jovefl.parameters_from
+
+        def spied_message(me: Party, chain: jovefl.Chain, number: int, cfg: JoVeFL) -> Any:
+            before = dict(me.state.get("error", {}))
+            value = message(me, chain, number, cfg)
+            after = dict(me.state.get("error", {}))
+            ups[me.name, number] = Up(copied(chain.head), before, after, {})
+            return value
+
+        def spied_found(me: Party, name: str, value: Any, cfg: JoVeFL) -> Any:
+            tree = found(me, name, value, cfg)
+            assert tree is not None
+            ups[name, value["number"]].found = tree
+            return tree
+
+        patch.setattr(jovefl, "head_message", spied_message)
+        patch.setattr(jovefl, "parameters_from", spied_found)
+
+    seen = train(tmp_path / "run", settings(options | {"dim": 24}, **COMPARED), watch)
+    numbers = 24 * 10 + 10
+    for messages in (seen.up(), seen.down()):
+        sizes = [codec.size(m.value) for m in messages]
+        full, rest = sizes[:3], sizes[3:]  # the first round tells everything
+        assert all(0 < size - 4 * numbers < 300 for size in full)
+        assert all(0 < size - per_number * numbers < 400 for size in rest)
+        assert len(rest) == 27
+    for number in (1, 2, 10):
+        for name in seen.clients:
+            up = ups[name, number]
+            if number == 1:
+                assert same(up.found, up.theta) and not up.after
+                continue
+            # Nothing is lost: what arrived and what is left over is what was to be told.
+            for key, theta in up.theta.items():
+                due = theta + up.before.get(key, torch.zeros_like(theta))
+                torch.testing.assert_close(up.found[key] + up.after[key], due, rtol=0, atol=1e-5)
+            assert any(left.any() for left in up.after.values())
+    for name, party in seen.clients.items():
+        known = seen.server.state["known"][name]
+        assert known["number"] == party.state["base"] == 10
+        assert same(known["parameters"], party.state["global"]["parameters"])
+    if options["compress"] == "topk":  # a mean of which only a part arrives is caught up with
+        head = seen.server.state["head"]["parameters"]
+        for name in seen.clients:
+            known = seen.server.state["known"][name]["parameters"]
+            apart = max(float((head[k] - known[k]).abs().max()) for k in head)
+            assert apart < 0.1
+    near(seen, everybody)
+
+
+def test_a_head_that_is_told_as_a_difference_needs_what_it_differs_from(tmp_path: Path) -> None:
+    """party2 gives up waiting and never sees an answer: then both sides begin anew, in full."""
+    options = {"compress": "scalar", "contact": 3.0, "deadline": 9.5, "pace": {"party1": 10.0}}
+    seen = train(tmp_path / "run", settings(options, epochs=4))
+    told_whole = ["parameters" in told(m) for m in seen.down("party2")]
+    assert told_whole[0] and any(told_whole[1:])
+    for name, party in seen.clients.items():
+        known = seen.server.state["known"][name]
+        if known["number"] == party.state["base"]:
+            assert same(known["parameters"], party.state["global"]["parameters"])
+    assert seen.result.content["status"] == "finished"
+
+
+def test_statistics_are_not_compressed(tmp_path: Path) -> None:
+    seen = train(tmp_path / "run", settings(CUT | {"compress": "scalar", "bits": 2}, **RESNET))
+    rounds = seen.rounds()
+    for number, answer in seen.answers().items():
+        sent = [told(m)["buffers"] for m in rounds[number].values()]
+        for key, value in answer["buffers"].items():
+            wanted = (sent[0][key].double() + sent[1][key].double()) / 2
+            torch.testing.assert_close(
+                value.double(), wanted, rtol=1e-6, atol=0.5 * (value.dtype == torch.int64)
+            )

@@ -81,7 +81,7 @@ def test_two_begin_anew_and_a_third_notices_nothing(tmp_path: Path) -> None:
             sent.append((to, Part(**fields), memoryview(b"".join(data))))
 
         (tmp_path / me).touch()
-        book = Ledger(tmp_path / me)
+        book = Ledger(tmp_path / me, through=True)
         return Post(me, three, KINDS, book, Gate(me, allowed, 100, 10, 3), send, 1000)
 
     bank, shop, telco = office("bank"), office("shop"), office("telco")
@@ -94,6 +94,7 @@ def test_two_begin_anew_and_a_third_notices_nothing(tmp_path: Path) -> None:
     for _, part, data in [*sent[:3], sent[-1]]:
         bank.accept(part, data)
     late = sent[3]
+    shop.ledger.close()
     shop = office("shop")  # it died, and comes back
     sent.clear()
     bank.admit("shop", 7, 2)
