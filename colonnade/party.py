@@ -125,6 +125,7 @@ class Party:
         self.history: list[dict[str, Any]] = []
         # Predicted classes of the last evaluation: split -> measure -> party -> (rows,)
         self.predictions: dict[str, dict[str, dict[str, Tensor]]] = {}
+        self.figures: dict[str, float] = {}  # what it measured beside accuracies, as it is now
         self.on_epoch: Callable[[str, dict[str, Any]], None] | None = None
         self.on_checkpoint: Callable[[Party], None] | None = None
         self.stop_at: int | None = None  # steps after which to save oneself and stop
@@ -325,6 +326,12 @@ class Party:
             tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.double)
             self._log[f"{name}/{of}" if of and of != self.name else name].append(tensor.detach())
 
+    def figure(self, **values: Tensor | float) -> None:
+        """Numbers for the result beside accuracies, such as ppm=…; the last one counts."""
+        named: dict[str, Any] = dict(values)
+        self.figures |= {name: float(value) for name, value in named.items()}
+        self.log(**named)
+
     @contextmanager
     def timing(self, purpose: str) -> Iterator[None]:
         """Add up the seconds spent inside under a name of the report, such as "masking"."""
@@ -379,6 +386,7 @@ class Party:
             "log": {name: self._gathered(values).cpu() for name, values in self._log.items()},
             "history": list(self.history),
             "predictions": self.predictions,
+            "figures": dict(self.figures),
             "hop": self.hop,
             "clock": self.clock,
             "steps": self.steps,
@@ -401,6 +409,7 @@ class Party:
             }
             for split, by_measure in snapshot["predictions"].items()
         }
+        self.figures = snapshot["figures"]
         self.hop, self.clock, self.steps = (snapshot[k] for k in ("hop", "clock", "steps"))
         self.shelf = {name: tensor.to(self.device) for name, tensor in snapshot["shelf"].items()}
 

@@ -79,6 +79,8 @@ def account(party: Party, holder: str) -> dict[str, Any]:
             whose = holder if holder in counted else next(iter(counted))
             entry["confusion"] = _confusion(labels, counted[whose], len(party.classes))
             entry["confusion_party"] = whose
+    for name, number in party.figures.items():
+        scores.setdefault("test", {})[name] = {party.name: number}
     return {
         "history": party.history,
         "scores": scores,

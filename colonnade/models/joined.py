@@ -1,0 +1,191 @@
+"""Several networks side by side as one, with weights that connect them: FedEmb's server network.
+
+    layer ℓ     y_m = W_m h_m + b_m + Σ_{m' ≠ m} α_{m,m'} h_{m'}        of every network m
+    last layer  Σ_m (W_m h_m + b_m): one output for all
+
+With α = 0 it is the sum of the networks. α grows with the square of their number unless it is
+"low-rank" (U V with `rank` columns) or "sparse" (every neuron hears `fan_in` neurons of others).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from colonnade.errors import ConfigError
+
+Connect = Literal["dense", "low-rank", "sparse", "none"]
+
+
+class Joined(nn.Module):
+    """The upper parts of `count` networks: (batch, count, width) → (batch, classes)."""
+
+    def __init__(
+        self,
+        count: int,
+        widths: Sequence[int],
+        connect: Connect = "dense",
+        *,
+        rank: int = 16,
+        fan_in: int = 16,
+        start: float = 0.0,
+    ) -> None:
+        """
+        widths  of one network: its input, its hidden layers, its classes
+        start   standard deviation of α before it is trained
+        """
+        super().__init__()
+        self.count, self.widths = count, tuple(widths)
+        pairs = list(pairwise(widths))
+        self.weights = nn.ParameterList(torch.zeros(count, out, into) for into, out in pairs)
+        self.biases = nn.ParameterList(torch.zeros(count, out) for _, out in pairs)
+        self.links = nn.ModuleList(
+            _link(connect, count, into, out, rank, fan_in, start) for into, out in pairs[:-1]
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        last = len(self.weights) - 1
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            y = torch.einsum("bmi,moi->bmo", x, weight) + bias
+            x = y.sum(1) if layer == last else torch.relu(y + self.links[layer](x))
+        return x
+
+    def load(self, number: int, part: Mapping[str, Tensor]) -> None:
+        """Let block `number` be this network: {"0.weight": …, "0.bias": …, "1.weight": …}."""
+        with torch.no_grad():
+            for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+                weight[number].copy_(part[f"{layer}.weight"])
+                bias[number].copy_(part[f"{layer}.bias"])
+
+    def block(self, number: int) -> dict[str, Tensor]:
+        """Block `number` as it is now: the inverse of `load`."""
+        found: dict[str, Tensor] = {}
+        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
+            found[f"{layer}.weight"] = weight[number].detach().clone()
+            found[f"{layer}.bias"] = bias[number].detach().clone()
+        return found
+
+    def draw(self, generator: torch.Generator) -> None:
+        """New random weights in every block, as nn.Linear draws them."""
+        with torch.no_grad():
+            for weight, bias in zip(self.weights, self.biases, strict=True):
+                bound = weight.shape[-1] ** -0.5
+                for tensor in (weight, bias):
+                    drawn = torch.empty(tensor.shape).uniform_(-bound, bound, generator=generator)
+                    tensor.copy_(drawn)
+
+
+def from_first_linear(module: nn.Module) -> tuple[nn.Sequential, nn.Sequential]:
+    """What stands before the first linear layer of a network's upper part (pooling, flattening),
+    and what can be joined."""
+    leaves = [layer for layer in module.modules() if not list(layer.children())]
+    first = next((i for i, x in enumerate(leaves) if isinstance(x, nn.Linear)), len(leaves))
+    return nn.Sequential(*leaves[:first]), nn.Sequential(*leaves[first:])
+
+
+def dense_layers(module: nn.Module) -> list[nn.Linear]:
+    """The linear layers of a part that can be joined: nothing but those, with ReLUs between."""
+    leaves = [layer for layer in module.modules() if not list(layer.children())]
+    linear = [layer for layer in leaves if isinstance(layer, nn.Linear)]
+    plain = [type(layer) for layer in leaves]
+    wanted = [nn.Linear, nn.ReLU] * len(linear)
+    if not linear or plain != wanted[:-1]:
+        shown = ", ".join(kind.__name__ for kind in plain)
+        raise ConfigError(
+            [
+                f"behind the cut stand {shown}: networks are joined where nothing follows but "
+                "linear layers with ReLUs between them. Cut later"
+            ]
+        )
+    return linear
+
+
+def part_of(module: nn.Module) -> dict[str, Tensor]:
+    """The weights of a part, as `Joined.load` takes them."""
+    found: dict[str, Tensor] = {}
+    for number, layer in enumerate(dense_layers(module)):
+        found[f"{number}.weight"] = layer.weight.detach().clone()
+        found[f"{number}.bias"] = layer.bias.detach().clone()
+    return found
+
+
+def take_back(module: nn.Module, part: Mapping[str, Tensor]) -> None:
+    """Let a part have these weights: the inverse of `part_of`."""
+    with torch.no_grad():
+        for number, layer in enumerate(dense_layers(module)):
+            layer.weight.copy_(part[f"{number}.weight"])
+            layer.bias.copy_(part[f"{number}.bias"])
+
+
+def _link(
+    connect: Connect, count: int, into: int, out: int, rank: int, fan_in: int, start: float
+) -> nn.Module:
+    if connect == "dense":
+        return Dense(count, into, out, start)
+    if connect == "low-rank":
+        return LowRank(count, into, out, rank, start)
+    return Sparse(count, into, out, fan_in, start) if connect == "sparse" else Nothing()
+
+
+class Nothing(nn.Module):
+    """α = 0 for ever."""
+
+    def forward(self, x: Tensor) -> float:
+        return 0.0
+
+
+class Dense(nn.Module):
+    """Every neuron hears all neurons of the others: (count·out) × (count·into) weights."""
+
+    own: Tensor  # bool (count, 1, count, 1): the diagonal, which belongs to the blocks
+
+    def __init__(self, count: int, into: int, out: int, start: float) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(start * torch.randn(count, out, count, into))
+        own = torch.eye(count, dtype=torch.bool)[:, None, :, None]
+        self.register_buffer("own", own, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        count, out, _, into = self.alpha.shape
+        alpha = self.alpha.masked_fill(self.own, 0.0).reshape(count * out, count * into)
+        return (x.flatten(1) @ alpha.T).reshape(len(x), count, out)
+
+
+class LowRank(nn.Module):
+    """α = U V, without its diagonal blocks: (count·out + count·into) × rank weights."""
+
+    def __init__(self, count: int, into: int, out: int, rank: int, start: float) -> None:
+        super().__init__()
+        # One of the two must not be 0, or neither would ever learn.
+        self.up = nn.Parameter(start * torch.randn(count, out, rank))
+        self.down = nn.Parameter(torch.randn(count, rank, into) * (count * into) ** -0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        heard = torch.einsum("bmi,mri->bmr", x, self.down)  # what each network says
+        others = heard.sum(1, keepdim=True) - heard
+        return torch.einsum("bmr,mor->bmo", others, self.up)
+
+
+class Sparse(nn.Module):
+    """Every neuron hears `fan_in` neurons of others, chosen at random once."""
+
+    heard: Tensor  # int64 (count·out·fan_in,): which inputs, all blocks in one row
+
+    def __init__(self, count: int, into: int, out: int, fan_in: int, start: float) -> None:
+        super().__init__()
+        self.alpha = nn.Parameter(start * torch.randn(count, out, fan_in))
+        other = torch.randint(into * max(count - 1, 1), (count, out, fan_in))
+        block = other // into
+        block = block + (block >= torch.arange(count)[:, None, None]) if count > 1 else block
+        self.register_buffer("heard", (block * into + other % into).flatten())
+
+    def forward(self, x: Tensor) -> Tensor:
+        count, out, fan_in = self.alpha.shape
+        if count == 1:
+            return x.new_zeros(len(x), 1, out)
+        picked = x.flatten(1)[:, self.heard].reshape(len(x), count, out, fan_in)
+        return (picked * self.alpha).sum(-1)
