@@ -97,7 +97,7 @@ def _file(federation: Federation) -> Iterator[Check]:
     run, hub, method = federation.run, federation.hub, federation.run.found.method
     labels = f"{federation.holder} holds the labels"
     if method.own_labels:
-        labels = f"each brings labels of its own, of {', '.join(run.data.classes)}"
+        labels = f"all rows come with labels, of {', '.join(run.data.classes)}"
     labels += f"; {hub} is the hub" if method.hub else ""
     yield Check("members", "ok", f"{', '.join(federation.names)}; {labels}")
     listening = [m for m in federation.members if federation.listens(m.name)]

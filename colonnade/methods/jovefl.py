@@ -35,7 +35,7 @@ from torch.nn import functional as F
 from colonnade import aggregation
 from colonnade.aggregation import Update
 from colonnade.compression import compressor
-from colonnade.errors import ConfigError, MethodError
+from colonnade.errors import ConfigError, MethodError, PeerLost
 from colonnade.method import Method, Role
 from colonnade.models import is_own, mlp, network, split
 from colonnade.party import Party, derive
@@ -230,7 +230,10 @@ async def exchange(me: Party, server: Peer, chain: Chain, cfg: JoVeFL) -> Any:
                 return None
             answer = found[1]
         else:
-            answer = await server.recv(GLOBAL)
+            try:
+                answer = await server.recv(GLOBAL)
+            except PeerLost:
+                return None
         if answer["to"] == number:  # else it comes late: this client had given up waiting for it
             return answer
 
@@ -327,15 +330,24 @@ async def gather(me: Party, clients: list[Peer], epoch: int, cfg: JoVeFL) -> dic
     """The heads of one round by client; who has nothing more to send is noted as left."""
     left: list[str] = me.state.setdefault("left", [])
     in_step = cfg.mode == "sync" and not cfg.deadline
-    expected = clients
+    known_lost, expected = me.state.get("lost", []), clients
     if in_step and epoch < me.schedule.epochs:  # whose absence is rehearsed, is not waited for
         expected = [peer for peer in clients if not is_away(me, peer.name, epoch, cfg)]
+    # Whom the runtime has given up is not waited for again until it is back.
+    lost = me.state["lost"] = [p.name for p in clients if p.name in known_lost and not p.reachable]
+    expected = [peer for peer in expected if peer.name not in lost]
     heads: dict[str, Any] = {}
     while missing := [p for p in expected if p.name not in heads and p.name not in left]:
         if heads and cfg.mode == "async":
             break
         if in_step:
-            peer, told = missing[0], await missing[0].recv(HEAD)
+            peer = missing[0]
+            try:
+                told = await peer.recv(HEAD)
+            except PeerLost:
+                lost.append(peer.name)
+                expected = [other for other in expected if other is not peer]
+                continue
         else:
             found = await recv_any(missing, HEAD, within=cfg.deadline or cfg.contact or None)
             if found is None:

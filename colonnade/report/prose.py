@@ -19,6 +19,7 @@ METHODS = {
     "cvfl": ("C-VFL", "a split network with compressed embeddings"),
     "easter": ("EASTER", ""),
     "fedemb": ("FedEmb", ""),
+    "heteronn": ("Hetero-NN", "a split network with FATE's interactive layer"),
     "jovefl": ("JoVe-FL", ""),
     "splitconv": ("SplitConv", ""),
     "local": ("Local", "one network each"),
@@ -100,7 +101,8 @@ def _holding(result: Mapping[str, Any]) -> str:
         return f"all but one holding a part of {data}"
     partition = result["data"]["partition"]
     if partition == "the parties' own rows":
-        return "each with columns of its own"
+        helped = WITHOUT_DATA & set(result["roles"].values())
+        return "with rows of their own" if helped else "each with columns of its own"
     if parties == 1:
         return f"holding all of {data}"
     kind = partition.split(" ", 1)[0].rstrip(":,")

@@ -115,14 +115,13 @@ class LooseSession(Session):
         return [name for name in self.members if name not in self._joins]
 
     def _may_begin(self, seconds: float) -> bool:
-        somebody = len(self._joins) > 1
+        somebody, patience = len(self._joins) > 1, self.patience
         if not self._not_joined():
             return True
         if self._checkpoints.finished:  # nothing is left to do; some may still have to say so
-            return seconds > GOODBYE_SECONDS
+            return seconds > min(GOODBYE_SECONDS, patience.deadline / 2)
         if self._came_back:  # in the middle of a run, where some may be away
             return somebody
-        patience = self.patience
         return patience.on_lost == "continue" and somebody and seconds > patience.deadline
 
     def _new_start(self, joins: dict[str, Join]) -> Start:
@@ -210,7 +209,9 @@ class LooseSession(Session):
         if not self.is_hub and any(n in self._missed and self.reaches(n) for n in names):
             raise _GoBack("it waits for an answer to what was not sent")
         away = [self._away_since(self.mesh.links[n], began) for n in names if n in self.mesh.links]
-        over = self._over.issuperset(names)
+        over = self._over.issuperset(names) and not any(
+            self.post.holds(name, wanted.kind) for name in names
+        )
         if away and (min(away) > self.patience.deadline or over):
             why = "its role has ended" if over else self._missing(min(away))
             steps = self._party.steps if self._party is not None else 0
@@ -236,20 +237,33 @@ class LooseSession(Session):
         if self.is_hub:
             self._done[self.me] = account
             self._tell_all("end", {})  # nobody needs to wait for another word
-            while any(link.up and peer not in self._done for peer, link in self.mesh.links.items()):
+            while self._still_playing():
                 self._pump(TICK)
             self._accounts = {n: self._done[n] for n in self.members if n in self._done}
             self._note_away(name for name in self.members if name not in self._done)
             return
-        if self._admitted:
+        apart = not self.reaches(self.hub) and self._accounts is None
+        if self._admitted and not apart:
             self._tell(self.hub, "done", account)
         began = time.monotonic()
         while self._accounts is None:
             self._pump(TICK)
+            if apart and self.reaches(self.hub):  # its role's last words can now be heard
+                raise _GoBack(f"'{self.hub}' is back, and does not know that '{self.me}' has ended")
             if self._hub_away_since(began) > self._patient_seconds:
                 self.work.log(f"'{self.hub}' cannot be reached: concluding alone")
                 self._note_away([self.hub])
                 return
+
+    def _still_playing(self) -> bool:
+        """Whether somebody is connected who has not come to an end."""
+
+        def found() -> bool:
+            return any(link.up and p not in self._done for p, link in self.mesh.links.items())
+
+        if not found():
+            self._glance()  # its last words may have come just before its connection ended
+        return found()
 
     def _warnings(self) -> tuple[str, ...]:
         return self._remarks
@@ -289,7 +303,8 @@ class LooseSession(Session):
         if join.run not in ("", self._run):
             text = f"'{sender}' brings a folder of run {join.run}, this is {self._run}: give it "
             text += "another --out, or the folder of this run"
-            self._tell(sender, "trouble", {"error": "FederationError", "text": text})
+            trouble = {"error": "FederationError", "text": text, "refused": True}
+            self._tell(sender, "trouble", trouble)
             return
         start = self._new_start({sender: join})
         self.work.log(f"attempt {start.attempt}: '{sender}' takes part")
@@ -318,8 +333,9 @@ class LooseSession(Session):
             self.work.log(f"the role of '{sender}' has ended: going on alone")
 
     def _hear_trouble(self, sender: str, content: dict[str, Any]) -> None:
-        if not self.is_hub and not self._playing:
-            super()._hear_trouble(sender, content)  # this party was not let in
+        begun = self._playing or self._came_back
+        if not self.is_hub and (content.get("refused") or not begun):
+            super()._hear_trouble(sender, content)  # this party will not be let in
         self.work.log(f"'{sender}' has stopped: {content['error']}: {content['text']}")
 
     # ---- the clock ---------------------------------------------------------------------------

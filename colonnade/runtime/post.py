@@ -284,6 +284,11 @@ class Post:
         lane = self._lanes.get((sender, kind.name))
         return lane.queue.popleft() if lane is not None and lane.queue else None
 
+    def holds(self, sender: str, kind: Kind) -> bool:
+        """Whether a message is there to be taken."""
+        lane = self._lanes.get((sender, kind.name))
+        return lane is not None and bool(lane.queue)
+
     def waiting(self) -> int:
         """How many bytes have come and were not asked for yet."""
         return sum(

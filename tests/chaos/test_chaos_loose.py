@@ -41,7 +41,8 @@ class Swarm:
         self.field = Field(folder / "field", tree, **given)
 
     def start(self, *names: str, kills: tuple[Kill, ...] = ()) -> None:
-        plan = Plan(kills, patched=QUICK).write(self.folder / f"plan {'-'.join(names)}")
+        plan = Plan(kills, patched=QUICK, part_bytes=300)  # ten parts of each message
+        plan = plan.write(self.folder / f"plan {'-'.join(names)}")
         for name in names or self.field.names:
             self.field.start(name, self.nursery.program(plan), "--events")
 
@@ -123,7 +124,7 @@ def test_an_undisturbed_run_gives_the_same_weights_as_in_one_process(
 def test_a_client_dies_and_returns(made: Callable[..., Swarm]) -> None:
     it = made()
     it.start("server", "party1", "party2")
-    it.start("party3", kills=(Kill("received", "party3", 4),))
+    it.start("party3", kills=(Kill("part: middle", "party3", 25),))
     assert it.field.processes["party3"].wait(30) == -9
     it.goes_on("party1", "party2")
     place = place_of(it.field.out("party3"))
@@ -225,7 +226,7 @@ def test_the_server_dies_and_returns(plain: bool, made: Callable[..., Swarm]) ->
     """Clients that wait for it without a limit go back to their own checkpoints; others do not."""
     it = made(plain=plain, clients=2)
     it.start("party1", "party2")
-    it.start("server", kills=(Kill("received", "server", 8),))
+    it.start("server", kills=(Kill("part: middle", "server", 65),))
     assert it.field.processes["server"].wait(30) == -9
     if not plain:
         it.goes_on("party1", "party2")

@@ -39,7 +39,7 @@ class Case:
         post: Any = SimpleNamespace(
             refused={},
             waiting=lambda: 0,
-            take=lambda peer, kind: None,
+            holds=lambda peer, kind: False,
             admit=lambda peer, run, attempt: self.admitted.append((peer, attempt)),
             ledger=SimpleNamespace(note=lambda text: None),
         )
@@ -154,8 +154,10 @@ def test_trouble_of_one_is_not_the_trouble_of_others(tmp_path: Path) -> None:
     client.session._hear_trouble("bank", trouble)
     assert hub.log == ["'shop' has stopped: Denied: its policy"]
     client.session._playing = False
-    with pytest.raises(RoleFailed, match="'bank' has stopped: Denied"):
-        client.session._hear_trouble("bank", trouble)
+    for said in (trouble, trouble | {"refused": True}):
+        with pytest.raises(RoleFailed, match="'bank' has stopped: Denied"):
+            client.session._hear_trouble("bank", said)
+        client.session._came_back = True  # then only one that is refused has nothing to hope for
 
 
 def test_a_hub_that_waits_with_a_limit_is_in_no_deadlock(tmp_path: Path) -> None:
