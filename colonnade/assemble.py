@@ -258,11 +258,18 @@ def _assemble(
     dataset: str,
 ) -> Federation:
     method = config.found.method
-    if method.aligned:
+    if method.aligned(config.options):
         counts = {name: len(holding.splits["train"]) for name, holding in holdings.items()}
         check_equal_rows(counts, "")
         _same_ids(holdings)
     cast = method.cast(list(holdings), holder, config.options)
+    if helpers := [n for n in holdings if n not in cast or not method.roles[cast[n]].rows]:
+        raise ConfigError(
+            [
+                f"in {method.name} the party '{name}' brings no rows: name it anew"
+                for name in helpers
+            ]
+        )
     run = config.run
     device = torch.device(run.device)
     if device.type == "cuda" and not torch.cuda.is_available():
@@ -376,7 +383,8 @@ def _give_whole_images(federation: Federation, dataset: Dataset) -> None:
             continue  # a helper of the protocol
         train = party.splits["train"]
         chosen = torch.tensor([places[int(i)] for i in train.ids])
-        assert party.view is not None
+        if party.view is None:
+            raise ConfigError([f"'{party.name}' has no part of an image that could be moved whole"])
         party.window = party.view.part
         party.splits["train"] = replace(train, x=dataset.train.x[chosen].to(party.device))
 

@@ -300,7 +300,7 @@ class _Own:
         said = f"{rows.source}: {rows.count:,} rows ({parts}), {rows.width} numbers each"
         if rows.classes:
             said += f", {len(rows.classes)} classes ({units.shorten(', '.join(rows.classes), 60)})"
-        if self.federation.run.found.method.aligned:
+        if self.federation.run.found.method.aligned(self.federation.run.options):
             digest = rows.digest(self.federation.row_key())
             said += (
                 f"; ids and their order: {digest[:8]} {digest[8:16]}, must be equal everywhere: "

@@ -45,7 +45,7 @@ from colonnade.identity import Identity
 from colonnade.method import bind
 from colonnade.net import certs
 from colonnade.net.frame import PART_BYTES
-from colonnade.net.mesh import Keys, Mesh
+from colonnade.net.mesh import ANY, Keys, Mesh
 from colonnade.observer import Observer
 from colonnade.party import Party, Stopped
 from colonnade.result import Result, account, combine, divergence, read_json
@@ -508,9 +508,11 @@ def agreed(setup: Setup) -> dict[str, str]:
     for model in setup.settings.own_models():
         facts[f"network file {Path(models.path_of(model)).name}"] = models.sha256_of(model)[:16]
     facts |= {f"[run] {key}": value for key, value in _flat(run)}
-    if method.aligned:
-        facts["number of rows"] = str(setup.rows.count)
-        facts["order and ids of the rows (keyed digest)"] = setup.rows.digest(federation.row_key())
+    if method.aligned(setup.settings.options):
+        brings = method.roles[setup.cast[setup.name]].rows
+        digest = setup.rows.digest(federation.row_key())
+        facts["number of rows"] = str(setup.rows.count) if brings else ANY
+        facts["order and ids of the rows (keyed digest)"] = digest if brings else ANY
     return facts
 
 

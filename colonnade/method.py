@@ -51,7 +51,8 @@ class Method:
     roles: Mapping[str, Role]
     kinds: tuple[Kind, ...] = ()
     cast: Cast = active_and_passives  # (names, label holder, options) -> {party: role}
-    aligned: bool = True  # all parties hold the same rows in the same order
+    # Whether all parties that bring rows must hold the same ones in the same order
+    aligned: Callable[[Any], bool] = lambda options: True
     hub: str = ""  # the role of whom all others are connected with; empty: the label holder
     loose: bool = False  # parties may go, go on alone and come back while the others go on
     own_labels: bool = False  # every party brings the labels of its own rows

@@ -171,7 +171,7 @@ class Trained:
                     f"{tuple(prepared.shape[1:])}"
                 )
             rows[name] = prepared, torch.arange(len(prepared))
-        aligned = self.config.found.method.aligned
+        aligned = self.config.found.method.aligned(self.config.options)
         if aligned and len({len(ids) for _, ids in rows.values()}) > 1:
             counts = ", ".join(f"'{name}' {len(ids)}" for name, (_, ids) in rows.items())
             raise DataError(f"the parties give different numbers of rows: {counts}")

@@ -167,7 +167,7 @@ async def server(me: Party, clients: list[Peer], cfg: JoVeFL) -> None:
         if cfg.mode == "sync" and not cfg.deadline and between:
             continue  # nobody may be missing, so all of them are between two rounds
         heads = await gather(me, clients, epoch, cfg)  # 1.
-        if len(me.state["left"]) == len(clients):
+        if not heads and len({*me.state["left"], *me.state["lost"]}) == len(clients):
             me.enough()
         if not heads:
             continue
@@ -212,6 +212,10 @@ async def begin_epoch(
     if answer["stop"]:
         stop(me, shared)
         return
+    if answer["forgotten"]:  # a server without memory cannot tell what a difference was made from
+        for key in ("global", "error"):
+            me.state.pop(key, None)
+        return
     adopt(me, shared, answer, cfg)
     if cfg.rate == "plateau":
         set_rate(shared.optimizer, answer["rate"])
@@ -224,16 +228,16 @@ async def exchange(me: Party, server: Peer, chain: Chain, cfg: JoVeFL) -> Any:
     number = me.state["sent"] = me.state.get("sent", 0) + 1
     server.send(HEAD, head_message(me, chain, number, cfg))  # 1.
     while True:
-        if cfg.contact:
-            found = await recv_any([server], GLOBAL, within=cfg.contact)
-            if found is None:
-                return None
-            answer = found[1]
-        else:
-            try:
+        try:
+            if cfg.contact:
+                found = await recv_any([server], GLOBAL, within=cfg.contact)
+                if found is None:
+                    return None
+                answer = found[1]
+            else:
                 answer = await server.recv(GLOBAL)
-            except PeerLost:
-                return None
+        except PeerLost:
+            return None
         if answer["to"] == number:  # else it comes late: this client had given up waiting for it
             return answer
 
@@ -349,7 +353,12 @@ async def gather(me: Party, clients: list[Peer], epoch: int, cfg: JoVeFL) -> dic
                 expected = [other for other in expected if other is not peer]
                 continue
         else:
-            found = await recv_any(missing, HEAD, within=cfg.deadline or cfg.contact or None)
+            try:
+                found = await recv_any(missing, HEAD, within=cfg.deadline or cfg.contact or None)
+            except PeerLost:  # all of them
+                lost += [peer.name for peer in missing]
+                expected = [peer for peer in expected if peer not in missing]
+                continue
             if found is None:
                 if len(heads) >= min(cfg.quorum, len(clients) - len(left)):
                     break
@@ -415,13 +424,16 @@ def parameters_from(me: Party, name: str, told: Any, cfg: JoVeFL) -> dict[str, T
 def answer_to(me: Party, name: str, told: Any, rate: float | None, cfg: JoVeFL) -> dict[str, Any]:
     """θ, or how it differs from what this client has; a rate, or that it is over."""
     here = me.state
-    message = {
+    message: dict[str, Any] = {
         "to": told["number"],
         "number": here["round"],
         "stop": rate is None,
         "rate": 0.0 if rate is None else rate,
-        "buffers": here["head"]["buffers"],
+        "forgotten": "head" not in here,
     }
+    if message["forgotten"]:
+        return message
+    message["buffers"] = here["head"]["buffers"]
     parameters = here["head"]["parameters"]
     if cfg.compress == "none":
         return message | {"parameters": parameters}
@@ -763,7 +775,7 @@ METHOD = Method(
     kinds=(HEAD, GLOBAL),
     cast=cast,
     hub="server",
-    aligned=False,
+    aligned=lambda options: False,
     loose=True,
     own_labels=True,
     pooled=lambda cfg: cfg.share == "data",

@@ -80,6 +80,6 @@ METHOD = Method(
     options=Local,
     roles={"alone": Role(alone, alone_predict)},
     cast=everyone_alone,
-    aligned=False,
+    aligned=lambda options: False,
     everyone_labelled=lambda options: options.oracle,
 )

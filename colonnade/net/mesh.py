@@ -31,6 +31,7 @@ from colonnade.net.link import Arrived, Connection, Event, Link
 
 SERVICE, METHOD = "colonnade.Link", "Exchange"
 HELLO_SECONDS = 10.0
+ANY = "*"  # a fact about which a party has nothing to say: a server has no rows
 CLOCK_SECONDS = 60.0  # two clocks may differ by so much unremarked
 BEAT_SECONDS = 3.0  # a party that has nothing to say is heard this often
 DEAF_SECONDS = 30.0  # silence after which a connection is dead; the largest frame must fit into it
@@ -182,6 +183,7 @@ class Mesh:
             f"{key} is {_said(theirs, key)} at '{peer}', {_said(self._agreed, key)} at '{self.me}'"
             for key in sorted({*self._agreed, *theirs})
             if theirs.get(key) != self._agreed.get(key)
+            and ANY not in (theirs.get(key), self._agreed.get(key))
         ]
 
     def _hello(self, link: Link) -> bytes:

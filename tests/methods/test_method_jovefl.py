@@ -1256,6 +1256,30 @@ def test_who_gets_no_answer_goes_on_alone_and_ignores_a_late_one(tmp_path: Path)
     assert not same(seen.weights("party2")["head"], alone.weights("party2")["head"])
 
 
+@pytest.mark.parametrize("options", [{}, {"deadline": 0.5}, {"mode": "async"}], ids=str)
+def test_a_client_that_is_lost_for_good_ends_nothing(
+    options: dict[str, Any], tmp_path: Path
+) -> None:
+    tree = settings(options, partition=THREE, epochs=4)
+    seen = train(tmp_path / "run", tree, lose={"party2": 9})
+    assert seen.result.content["status"] == "finished"
+    assert [len(party.history) for party in seen.clients.values()] == [4, 2, 4]
+    last = max(seen.rounds().values(), key=lambda heads: told(next(iter(heads.values())))["number"])
+    assert "party2" not in last
+    assert [len(seen.down(name)) for name in seen.clients] == [4, 3, 4]
+    assert seen.accuracies().keys() == {"party1", "party2", "party3"}  # of what it reached
+
+
+@pytest.mark.parametrize("options", [{}, {"contact": 2.0}, {"mode": "async"}], ids=str)
+def test_without_a_server_everybody_goes_on_alone(options: dict[str, Any], tmp_path: Path) -> None:
+    seen = train(tmp_path / "run", settings(options), lose={"server": 0})
+    alone = train(tmp_path / "alone", settings({"share": "nothing"}))
+    for name in alone.clients:
+        for part in ("embedding", "head"):
+            assert same(seen.weights(name)[part], alone.weights(name)[part])
+    assert seen.accuracies() == alone.accuracies()
+
+
 # ---- any number of clients -----------------------------------------------------------------------
 
 
