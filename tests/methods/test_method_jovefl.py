@@ -1444,6 +1444,31 @@ def test_no_dither_is_used_twice(tmp_path: Path) -> None:
     assert sorted(used) == sorted(drawn * 2)
 
 
+def test_a_server_without_memory_asks_for_whole_heads(tmp_path: Path) -> None:
+    """Differences to what it has forgotten mean nothing: it says so, and whole heads come."""
+    calls: list[int] = []
+
+    def watch(patch: pytest.MonkeyPatch) -> None:
+        merge = jovefl.merge
+
+        def forgetful(me: Party, heads: Any, cfg: Any) -> None:
+            calls.append(1)
+            if len(calls) == 3:
+                for key in ("head", "known"):
+                    me.state.pop(key)
+            merge(me, heads, cfg)
+
+        patch.setattr(jovefl, "merge", forgetful)
+
+    seen = train(tmp_path / "run", settings({"compress": "scalar"}, epochs=5), watch)
+    answers = [told(message) for message in seen.down()]
+    clients = len(answers) // 5
+    forgotten = [answer["forgotten"] for answer in answers]
+    assert forgotten == [False] * 2 * clients + [True] * clients + [False] * 2 * clients
+    whole = ["parameters" in told(message) for message in seen.up() if not told(message)["leaves"]]
+    assert whole == [True] * clients + [False] * 2 * clients + [True] * clients + [False] * clients
+
+
 def test_statistics_are_not_compressed(tmp_path: Path) -> None:
     seen = train(tmp_path / "run", settings(CUT | {"compress": "scalar", "bits": 2}, **RESNET))
     rounds = seen.rounds()
@@ -1740,7 +1765,7 @@ def test_share_nothing_has_no_server_and_sends_nothing(tmp_path: Path) -> None:
 
 NUMBERS = {"leaves": bool, "number": int, "base": int, "rows": int, "work": float}
 JUDGED = {"accuracy": float, "loss": float}
-ANSWER = {"to": int, "number": int, "stop": bool, "rate": float}
+ANSWER = {"to": int, "number": int, "stop": bool, "rate": float, "forgotten": bool}
 
 
 @pytest.mark.parametrize(
