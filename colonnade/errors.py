@@ -19,7 +19,8 @@ ColonnadeError
 ├── SecurityError             what would weaken a protection; nothing is sent
 │   ├── Untrusted             a key, signature or message that is not what it claims to be
 │   ├── Denied                what the party's own policy does not let out
-│   └── MaskError             a value that no mask can hide, a mask that would be used twice
+│   ├── MaskError             a value that no mask can hide, a mask that would be used twice
+│   └── BudgetSpent           a release that the privacy budget does not allow any more
 ├── Deadlock                  every role waits for another
 └── RoleFailed                a role raised: whose it was, and where
 
@@ -119,6 +120,10 @@ class Denied(SecurityError):
 
 class MaskError(SecurityError):
     """A value that no mask can hide, or a mask that would be used twice."""
+
+
+class BudgetSpent(SecurityError):
+    """A release that the privacy budget does not allow any more."""
 
 
 class Deadlock(ColonnadeError):

@@ -24,6 +24,8 @@ BUILT_IN = (
     "adptvfedconv",
     "splitconv",
     "jovefl",
+    "fedemb",
+    "heteronn",
 )
 ENTRY_POINTS = "colonnade.methods"
 

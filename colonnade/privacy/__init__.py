@@ -1,1 +1,1 @@
-"""What keeps a party's values from the others: keys, masks."""
+"""What hides things on the wire: keys and masks, groups and noise with a budget, encryption."""

@@ -388,6 +388,46 @@ def test_the_private_key_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.M
             assert str(int(prime)).encode() not in content
 
 
+def test_the_first_batch_can_be_solved_for_and_later_ones_cannot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the docstring admits: W_m begins as the active party's own draw."""
+    packed: list[torch.Tensor] = []
+    opened: list[torch.Tensor] = []
+    weights: list[torch.Tensor] = []
+    pack, unmask = PaillierHolder.pack, PaillierMultiplier.unmask
+    multiply = PaillierMultiplier.multiply
+
+    def spied_pack(self: Any, matrix: torch.Tensor, *, both: bool = False) -> torch.Tensor:
+        if both:
+            packed.append(matrix.clone())  # α
+        return pack(self, matrix, both=both)
+
+    def spied_multiply(self: Any, *arguments: Any, **more: Any) -> torch.Tensor:
+        if "transposed" not in more and "mask" in more:
+            weights.append(arguments[2].clone())  # what the active party holds of W
+        return multiply(self, *arguments, **more)
+
+    def spied_unmask(self: Any, *arguments: Any) -> torch.Tensor:
+        found = unmask(self, *arguments)
+        opened.append(found)
+        return found
+
+    monkeypatch.setattr(PaillierHolder, "pack", spied_pack)
+    monkeypatch.setattr(PaillierMultiplier, "multiply", spied_multiply)
+    monkeypatch.setattr(PaillierMultiplier, "unmask", spied_unmask)
+    tree, parties = small("paillier", key_bits=512, dim=4, width=4)
+    tree["evaluate_every"] = 0
+    colonnade.run(tree, parties=parties, out=tmp_path / "run")
+    outputs = opened[::2]  # every other one is a gradient
+    guesses = [
+        torch.linalg.lstsq(weight.T, output.T).solution.T
+        for weight, output in zip(weights, outputs, strict=True)
+    ]
+    torch.testing.assert_close(guesses[0], packed[0], rtol=0, atol=1e-4)
+    assert (guesses[1] - packed[1]).abs().max() > 0.1
+
+
 @pytest.mark.parametrize("where", ["active", "passive"])
 def test_a_damaged_ciphertext_stops_the_run_with_a_word(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

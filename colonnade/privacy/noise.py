@@ -1,0 +1,104 @@
+"""What FedEmb does to the rows before it sends them, and how much that changes them.
+
+    generalise        the paper's Algorithm 2: the values of a column in steps
+    laplace           its perturbation: additive noise, Laplace(0, b)
+    secret_laplace    the same noise for where it must hold against whoever knows all the rest
+    ppm               its Eq. 4: the relative change, in L1
+
+**Heuristics: no guarantee follows from b or from PPM.** For one, the noise must be fitted to how
+much a single sample can change a row, and all releases must be counted: see `budget`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import math
+
+import torch
+from torch import Tensor
+
+from colonnade.privacy.grouping import Grouping
+
+SECRET_BYTES = 32
+
+
+def generalise(x: Tensor, share: float) -> Tensor:
+    """Algorithm 2 on (R, width): groups of N_ε = share · R neighbours take their least value.
+
+    Column by column: sort, cut into consecutive groups, replace, restore the order. N_ε is
+    rounded to a whole number, half up. What is left over at the upper end joins the last group,
+    so that none is smaller than N_ε. Where N_ε is 1 or less, nothing changes.
+    """
+    if not 0 <= share <= 1:
+        raise ValueError(f"share = {share}: from 0 to 1")
+    rows = len(x)
+    size = max(1, math.floor(share * rows + 0.5))  # N_ε
+    values, order = x.sort(dim=0, stable=True)
+    groups = max(1, rows // size)
+    lowest = (torch.arange(rows, device=x.device) // size).clamp_(max=groups - 1) * size
+    return torch.empty_like(x).scatter_(0, order, values[lowest])
+
+
+def laplace(x: Tensor, scale: float | Tensor, generator: torch.Generator) -> Tensor:
+    """x with i.i.d. Laplace(0, b) noise, b = scale; one b for all, or what spreads over x.
+
+    The generator lies on the CPU, so all devices draw alike. Whoever knows its seed can take the
+    noise off again: a receiver must not, and PyTorch uses only 32 bits of a seed.
+    """
+    words = torch.empty(x.shape, dtype=torch.int64).random_(generator=generator)  # 63 bits each
+    return _added(x, scale, words)
+
+
+def secret_laplace(x: Tensor, scale: float | Tensor, secret: bytes, number: int) -> Tensor:
+    """The same noise from AES-256, under a key for this secret, number and x alone.
+
+    Nobody without the secret can foresee any of it, also from all the rest. The same x gives the
+    same bytes, so a step that is repeated after a crash tells nothing new; another x gets other
+    noise, so no two releases can be subtracted.
+    """
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"a secret of {len(secret)} bytes; {SECRET_BYTES} are needed")
+    plain = x.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
+    digest = hashlib.sha256(plain).hexdigest()
+    context = json.dumps(["laplace", number, str(x.dtype), list(x.shape), digest])
+    key = hmac.digest(secret, context.encode(), "sha256")
+    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+    drawn = bytearray(stream.update(bytes(8 * x.numel())))
+    words = torch.frombuffer(drawn, dtype=torch.int64).reshape(x.shape) & 2**63 - 1
+    return _added(x, scale, words)
+
+
+def ppm(original: Tensor, processed: Tensor, grouping: Grouping | None = None) -> Tensor:
+    """One term of Eq. 4, ‖q(l) − l‖₁ / ‖l‖₁ over all entries; 0: nothing was changed.
+
+    Each sample's own vector, (rows, width), is compared with the row that was sent for its group,
+    (groups, width). Without a grouping, row by row: ppm(grouping.means(x), processed) is what
+    generalisation and noise did to the aggregated rows.
+
+    The caller takes the smaller one of the terms of l and θ. This measures how much was changed,
+    not what a receiver can find out.
+    """
+    if grouping is not None:
+        processed = processed[grouping.membership.to(processed.device)]
+    if processed.shape != original.shape:
+        raise ValueError(f"{tuple(processed.shape)} against {tuple(original.shape)}")
+    change, norm = (
+        values.abs().sum(dtype=torch.float64) for values in (processed - original, original)
+    )
+    return torch.where(change == 0, 0.0, change / norm)
+
+
+def _added(x: Tensor, scale: float | Tensor, words: Tensor) -> Tensor:
+    """Inversion: of 63 random bits, 53 give the size of the noise and one its sign.
+
+    Added in float64 and rounded to x's own precision only then, which leaves next to nothing of
+    the pattern by which the last bits of such sums tell their terms (Mironov 2012).
+    """
+    size = -((words >> 10).double().add_(0.5).mul_(2.0**-53)).log()
+    noise = torch.where(words & 1 == 1, size, -size).to(x.device)
+    spread = scale.to(x.device).double() if isinstance(scale, Tensor) else scale
+    return (x.detach().double() + noise * spread).to(x.dtype)
