@@ -139,6 +139,13 @@ class FedEmb:
 
 async def client(me: Party, server: Peer, clients: list[Peer], cfg: FedEmb) -> None:
     if cfg.epsilon:
+        if not me.schedule.checkpoint_epochs:
+            raise ConfigError(
+                [
+                    "epsilon needs checkpoints, [checkpoint] epochs = 1: else a resumed run would "
+                    "release everything once more"
+                ]
+            )
         for _ in me.epochs("secret", 1):  # a checkpoint has it before anything is released
             me.state["secret"] = secrets.token_bytes(SECRET_BYTES).hex()
     private, public = models_of(me, cfg)
@@ -360,8 +367,8 @@ def server_networks(me: Party, told: Sequence[Told], cfg: FedEmb) -> dict[str, J
     made = {"per_party": joined_of(me, told[0], len(told), cfg)}
     made["late_fusion"] = fusion = Joined(len(told), widths_of(told[0].part), "none").to(me.device)
     if cfg.control:
-        made["control"] = joined_of(me, told[0], len(told), cfg, name="control")
         seed = derive(me.schedule.seed, "control", me.position[1])
+        made["control"] = new_joined(widths_of(told[0].part), len(told), cfg).to(me.device)
         made["control"].draw(torch.Generator().manual_seed(seed))
     for number, one in enumerate(told):
         made["per_party"].load(number, one.part)
@@ -369,25 +376,17 @@ def server_networks(me: Party, told: Sequence[Told], cfg: FedEmb) -> dict[str, J
     return made
 
 
-def joined_of(
-    me: Party, told: Told | None, count: int, cfg: FedEmb, name: str = "joined"
-) -> Joined:
+def joined_of(me: Party, told: Told | None, count: int, cfg: FedEmb) -> Joined:
     """u, kept from round to round, and with it α; for prediction as it was saved."""
     if told is not None:
         me.state["widths"] = widths_of(told.part)
-    widths = me.state.get("widths") or saved_widths(me, name)
+    widths = me.state.get("widths") or saved_widths(me)
+    return me.keep("joined", lambda: new_joined(widths, count, cfg))
 
-    def make() -> Joined:
-        return Joined(
-            count,
-            widths,
-            cfg.connect,
-            rank=cfg.rank,
-            fan_in=cfg.fan_in,
-            start=cfg.connect_start,
-        )
 
-    return me.keep(name, make)
+def new_joined(widths: Sequence[int], count: int, cfg: FedEmb) -> Joined:
+    start = cfg.connect_start
+    return Joined(count, widths, cfg.connect, rank=cfg.rank, fan_in=cfg.fan_in, start=start)
 
 
 def widths_of(part: Mapping[str, Tensor]) -> list[int]:
@@ -395,8 +394,8 @@ def widths_of(part: Mapping[str, Tensor]) -> list[int]:
     return [layers[0].shape[1], *(layer.shape[0] for layer in layers)]
 
 
-def saved_widths(me: Party, name: str) -> list[int]:
-    weights = me.weights()[name]
+def saved_widths(me: Party) -> list[int]:
+    weights = me.weights()["joined"]
     layers = [
         weights[f"weights.{n}"] for n in range(sum(k.startswith("weights.") for k in weights))
     ]
@@ -427,17 +426,21 @@ def matched(me: Party, told: Sequence[Told], cfg: FedEmb) -> list[Tensor]:
     """Which groups of different clients are joined: fixed for all rounds, `combinations` times."""
     rows = min(len(one.embeddings) for one in told)
     orders: list[list[Tensor]] = [[] for _ in told]
+    if cfg.match == "class":  # as they looked to their own clients in the first round
+        looks = me.state.setdefault("looks", [one.outputs.argmax(1).cpu() for one in told])
+        counts = torch.stack([look.bincount(minlength=told[0].outputs.shape[1]) for look in looks])
+        shared = counts.min(0).values  # so many of a class are there at all clients
     for turn in range(cfg.combinations):
         for number, one in enumerate(told):
             seed = derive(me.schedule.seed, "match", turn, number)
             order = torch.randperm(
                 len(one.embeddings), generator=torch.Generator().manual_seed(seed)
             )
-            if cfg.match == "class":  # those that look alike to their own clients
-                by_class = me.state.setdefault("looks", {}).setdefault(
-                    str(number), one.outputs.argmax(1).cpu()
-                )
-                order = order[by_class[order].sort(stable=True).indices]
+            if cfg.match == "class":  # class by class; what nobody can match comes last
+                look, by_class = looks[number][order].sort(stable=True)
+                place = torch.arange(len(look)) - (counts[number].cumsum(0) - counts[number])[look]
+                alike = place < shared[look]
+                order = order[torch.cat([by_class[alike], by_class[~alike]])]
             orders[number].append(order[:rows])
     return [torch.cat(order) for order in orders]
 

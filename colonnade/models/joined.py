@@ -9,7 +9,7 @@ With α = 0 it is the sum of the networks. α grows with the square of their num
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Literal
 
@@ -82,9 +82,18 @@ class Joined(nn.Module):
 def from_first_linear(module: nn.Module) -> tuple[nn.Sequential, nn.Sequential]:
     """What stands before the first linear layer of a network's upper part (pooling, flattening),
     and what can be joined."""
-    leaves = [layer for layer in module.modules() if not list(layer.children())]
-    first = next((i for i, x in enumerate(leaves) if isinstance(x, nn.Linear)), len(leaves))
-    return nn.Sequential(*leaves[:first]), nn.Sequential(*leaves[first:])
+    steps = list(_steps(module))
+    first = next((i for i, x in enumerate(steps) if isinstance(x, nn.Linear)), len(steps))
+    return nn.Sequential(*steps[:first]), nn.Sequential(*steps[first:])
+
+
+def _steps(module: nn.Module) -> Iterator[nn.Module]:
+    """The layers one after another; what is more than a sequence, like a residual block, whole."""
+    if not isinstance(module, nn.Sequential):
+        yield module
+        return
+    for child in module:
+        yield from _steps(child)
 
 
 def dense_layers(module: nn.Module) -> list[nn.Linear]:

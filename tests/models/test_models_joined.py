@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.errors import ConfigError
-from colonnade.models import cnn, mlp, split
+from colonnade.models import cnn, mlp, resnet, split
 from colonnade.models.joined import (
     Connect,
     Joined,
@@ -131,3 +131,12 @@ def test_only_linear_layers_can_be_joined() -> None:
     with pytest.raises(ConfigError, match="Conv2d"):
         dense_layers(split(network, "conv1")[1])
     assert len(dense_layers(mlp((4,), 3, hidden=(5,), activated=False))) == 2
+
+
+def test_a_residual_block_stays_whole() -> None:
+    _, top = split(resnet(8, (1, 8, 8), CLASSES, width=0.25, activated=False), "stage1")
+    before, after = from_first_linear(top)
+    x = torch.randn(2, 4, 8, 8)
+    top.eval(), before.eval()
+    assert torch.equal(after(before(x)), top(x))
+    assert len(dense_layers(after)) == 1

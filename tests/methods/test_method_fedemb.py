@@ -1,0 +1,1292 @@
+"""FedEmb against hand computations: what leaves a client, what u is tuned to, what comes back."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+import torch
+from sklearn import datasets
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import colonnade
+from colonnade import assemble, config, methods, state
+from colonnade.errors import BudgetSpent, ColonnadeError, ConfigError, DataError, MethodError
+from colonnade.methods import fedemb
+from colonnade.methods.fedemb import FedEmb, Told
+from colonnade.models.joined import Joined, part_of
+from colonnade.party import Party, derive
+from colonnade.privacy.budget import Budget, clip_rows
+from colonnade.privacy.grouping import kmeans_groups
+from colonnade.report import load_schema
+from colonnade.result import Result
+from colonnade.runtime import local
+from colonnade.runtime.drive import reproducible
+from colonnade.wire import Message, ledger
+
+SEED, ROWS, TEST, R, CLASSES = 5, 130, 60, 20, 10
+WIDTH = 12  # of what is cut: 16 → 12 | 10 → 10
+Weights = dict[str, dict[str, Tensor]]
+Part = Mapping[str, Tensor]
+
+HYBRID: dict[str, Any] = {"partition": {"kind": "hybrid", "parties": 3}}
+EVERY_ROW = {"groups": 0, "connect": "none"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _quick() -> Iterator[None]:
+    """The digits are read once, and nothing here must outlive a power cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "load_digits", functools.cache(datasets.load_digits))
+        patch.setattr(os, "fsync", lambda file: None)
+        patch.setattr(methods, "names", functools.cache(methods.names))
+        yield
+
+
+def settings(options: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    """Three clients with columns of the digits and small MLPs; one epoch in every round."""
+    rows = {"name": "digits", "train_rows": ROWS, "test_rows": TEST} | changes.pop("data", {})
+    base: dict[str, Any] = {
+        "method": "fedemb",
+        "seed": SEED,
+        "epochs": 1,
+        "batch_size": 26,
+        "optimizer": "adam",
+        "lr": 0.01,
+        "model": "mlp",
+        "model_options": {"hidden": [16, WIDTH, 10]},
+        "data": rows,
+        "partition": columns(3),
+        "checkpoint": {"epochs": int("epsilon" in (options or {}))},
+    }
+    small = {"groups": R, "later_epochs": 1, "server_epochs": 2, "server_lr": 0.01}
+    return base | {"fedemb": small | (options or {})} | changes
+
+
+def columns(parties: int) -> dict[str, Any]:
+    return {"kind": "columns", "parties": parties}
+
+
+@dataclass
+class Tuned:
+    """One tuning of one network at the server."""
+
+    inputs: Tensor
+    targets: Tensor
+    before: dict[str, Tensor]
+    after: dict[str, Tensor]
+    joined: Joined
+
+
+@dataclass
+class Seen:
+    """A run, and what could be seen of it from all sides at once."""
+
+    parties: dict[str, Party] = field(default_factory=dict)
+    messages: list[Message] = field(default_factory=list)  # as they were when they were sent
+    tuned: list[Tuned] = field(default_factory=list)
+    starts: dict[str, tuple[nn.Module, nn.Module]] = field(default_factory=dict)
+    result: Result = field(default_factory=lambda: Result({}, Path()))
+
+    @property
+    def clients(self) -> dict[str, Party]:
+        return {name: party for name, party in self.parties.items() if party.role == "client"}
+
+    def values(self, kind: str, name: str) -> list[Any]:
+        """What a client sent, or got, round by round."""
+        found = [m for m in self.messages if m.kind.name == kind]
+        return [m.value for m in found if name in (m.sender, m.receiver)]
+
+    def parts(self, name: str) -> list[Part]:
+        return [value["part"] for value in self.values("public_part", name)]
+
+    def metrics(self, measure: str = "per_party") -> dict[str, float]:
+        found: dict[str, float] = self.result.metrics["test"][measure]
+        return found
+
+    def weights(self, name: str) -> Weights:
+        weights: Weights = state.load(self.result.path / "weights" / name)["weights"]
+        return weights
+
+    def block(self, number: int) -> dict[str, Tensor]:
+        """As it lies in the server's saved u."""
+        saved = self.weights("server")["joined"]
+        found: dict[str, Tensor] = {}
+        for layer in range(2):
+            found[f"{layer}.weight"] = saved[f"weights.{layer}"][number]
+            found[f"{layer}.bias"] = saved[f"biases.{layer}"][number]
+        return found
+
+    def logged(self, key: str) -> list[float]:
+        rows = [row["parties"].get("server", {}) for row in self.result.history]
+        return [row[key] for row in rows if key in row]
+
+
+def train(
+    folder: Path,
+    tree: dict[str, Any],
+    watch: Callable[[pytest.MonkeyPatch], None] = lambda patch: None,
+    seen: Seen | None = None,
+    **named: Any,
+) -> Seen:
+    """Run it; keep the parties, copies of all messages, and what the server tuned to what."""
+    seen = Seen() if seen is None else seen
+    run, post = local.run, local.Mailboxes.post
+    tune, models_of = fedemb.tune, fedemb.models_of
+
+    def spied_run(members: dict[str, Party], *given: Any, **more: Any) -> Any:
+        seen.parties.update(members)
+        return run(members, *given, **more)
+
+    def spied_post(mail: local.Mailboxes, message: Message) -> None:
+        seen.messages.append(replace(message, value=copy.deepcopy(message.value)))
+        post(mail, message)
+
+    def spied_tune(
+        me: Party, joined: Joined, inputs: Tensor, targets: Tensor, cfg: FedEmb
+    ) -> Tensor:
+        before = copied(joined)
+        loss = tune(me, joined, inputs, targets, cfg)
+        seen.tuned.append(Tuned(inputs, targets, before, copied(joined), joined))
+        return loss
+
+    def spied_models(me: Party, cfg: FedEmb) -> tuple[nn.Module, nn.Module]:
+        made = models_of(me, cfg)
+        seen.starts.setdefault(me.name, copy.deepcopy(made))
+        return made
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "run", spied_run)
+        patch.setattr(local.Mailboxes, "post", spied_post)
+        patch.setattr(fedemb, "tune", spied_tune)
+        patch.setattr(fedemb, "models_of", spied_models)
+        watch(patch)
+        seen.result = colonnade.run(tree, out=None if "resume" in named else folder, **named)
+    return seen
+
+
+def copied(module: nn.Module) -> dict[str, Tensor]:
+    return {key: value.clone() for key, value in module.state_dict().items()}
+
+
+def same(one: Part, other: Part) -> bool:
+    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
+
+
+def as_part(saved: Part) -> dict[str, Tensor]:
+    """A client's saved public part, numbered by its linear layers."""
+    numbers = sorted({int(key.partition(".")[0]) for key in saved})
+    return {
+        f"{layer}.{what}": saved[f"{number}.{what}"]
+        for layer, number in enumerate(numbers)
+        for what in ("weight", "bias")
+    }
+
+
+def forward(part: Part, x: Tensor) -> Tensor:
+    """What a public part makes of embeddings."""
+    for layer in range(len(part) // 2):
+        x = F.linear(torch.relu(x) if layer else x, part[f"{layer}.weight"], part[f"{layer}.bias"])
+    return x
+
+
+def embeddings(party: Party, split: str = "train") -> Tensor:
+    """As its private part is now: after the last round."""
+    with party.evaluating():
+        return torch.cat([party.modules()["private"](batch.x) for batch in party.rows(split)])
+
+
+def means(values: Tensor, membership: Tensor) -> Tensor:
+    return torch.stack(
+        [values[membership == group].mean(0) for group in range(int(membership.max()) + 1)]
+    )
+
+
+def close(one: Tensor, other: Tensor, tolerance: float = 1e-5) -> None:
+    torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+
+
+def without_time(result: Result) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in result.history]
+
+
+# ---- 1. what every client trains -----------------------------------------------------------------
+
+
+def test_a_client_trains_by_itself_as_a_plain_loop(tmp_path: Path) -> None:
+    """Its own order of its own rows, cross-entropy on its labels, `epochs` + later ones."""
+    options = {"rounds": 2, "later_epochs": 2, "return_blocks": False}
+    tree = settings(options, epochs=2)
+    seen = train(tmp_path / "run", tree)
+    for name, party in assemble.from_catalogue(config.load(tree)).parties.items():
+        if name == "server":
+            continue
+        private, public = seen.starts[name]
+        plain = party.optimizer(private, public)
+        with reproducible(1, False):
+            for _ in party.epochs(count=4):
+                for batch in party.batches(shared=False):
+                    plain.zero_grad()
+                    F.cross_entropy(public(private(batch.x)), batch.labels).backward()
+                    plain.step()
+        assert same(seen.weights(name)["private"], private.state_dict())
+        assert same(seen.weights(name)["public"], public.state_dict())
+        assert same(seen.parts(name)[-1], part_of(public))
+
+
+# ---- 2. and 3. what leaves a client --------------------------------------------------------------
+
+UP = ["group_embeddings", "group_outputs", "public_part"]
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "up", "once"),
+    [
+        ({}, {}, UP, []),
+        ({"rounds": 3, "return_blocks": False}, {}, UP, []),
+        ({"rounds": 2, "groups": 1000}, {}, UP, []),
+        ({"groups": 0, "targets": "proportions"}, {}, [*UP[:2], "proportions", UP[2]], []),
+        ({"rounds": 2, "grouping": "class", "targets": "soft"}, {}, UP, []),
+        ({"rounds": 2, "grouping": "kmeans"}, {}, UP, ["membership"]),
+        ({"rounds": 2, "grouping": "kmeans", "groups": 0}, {}, UP, []),
+        ({"setting": "hybrid", "grouping": "kmeans", "rounds": 2}, HYBRID, UP, []),
+        (
+            {"epsilon": 4.0, "delta": 0.0, "rounds": 2},
+            {},
+            ["noisy_embeddings", "noisy_outputs", "public_part"],
+            [],
+        ),
+    ],
+    ids=str,
+)
+def test_what_crosses(
+    options: dict[str, Any],
+    changes: dict[str, Any],
+    up: list[str],
+    once: list[str],
+    tmp_path: Path,
+) -> None:
+    tree = settings(options, evaluate_every=0, **changes)
+    seen = train(tmp_path / "run", tree)
+    rounds = options.get("rounds", 1)
+    assert seen.result.wire["by_phase"]["setup"]["messages"] == 0
+    assert seen.result.wire["by_phase"]["eval"]["messages"] == 0
+    for name, party in seen.clients.items():
+        rows = len(party.splits["train"])
+        groups = min(options.get("groups", R) or rows, rows)
+        sent = [m for m in seen.messages if m.sender == name and m.kind.name != "membership"]
+        assert [m.kind.name for m in sent] == up * rounds
+        got = [m for m in seen.messages if m.receiver == name and m.kind.name != "membership"]
+        assert [(m.kind.name, m.sender) for m in got] == [("block", "server")] * rounds
+        assert {m.receiver for m in sent} == {"server"}
+        assert {m.phase for m in sent + got} == {"train"}
+        for kind, width in ((up[0], WIDTH), (up[1], CLASSES), ("proportions", CLASSES)):
+            assert all(v.shape == (groups, width) for v in seen.values(kind, name))
+        shapes = {"0.weight": (10, WIDTH), "0.bias": (10,), "1.weight": (10, 10), "1.bias": (10,)}
+        for value in seen.values("public_part", name):
+            assert value.keys() == {"part", "evaluations"} and value["evaluations"] == 0
+            assert {k: tuple(t.shape) for k, t in value["part"].items()} == shapes
+        for block in seen.values("block", name):
+            assert {k: tuple(t.shape) for k, t in block.items()} == shapes
+    members = [m for m in seen.messages if m.kind is fedemb.MEMBERSHIP]
+    expected = [("party1", "party2"), ("party1", "party3")] if once else []
+    assert [(m.sender, m.receiver) for m in members] == expected
+    declared = methods.find("fedemb").method.sent_by("client", config.load(tree).options, 0)
+    evaluating = {"row_count", "embedding"}
+    assert {kind.name for kind in declared} == {*up, *once} | evaluating
+    assert seen.result.wire["rounds"] == 2 * rounds + len(once)
+
+
+@pytest.mark.parametrize(("count", "rounds"), [(2, 3), (4, 1), (8, 2)])
+def test_two_steps_per_round_however_many_clients(count: int, rounds: int, tmp_path: Path) -> None:
+    """The paper: 2, where a split network with encryption takes 2m + 2."""
+    for grouping, more in (("random", 0), ("kmeans", 1)):
+        options = {"rounds": rounds, "grouping": grouping, "server_epochs": 0}
+        tree = settings(options, partition=columns(count))
+        result = train(tmp_path / grouping, tree).result
+        assert result.wire["rounds"] == 2 * rounds + more
+        assert result.wire["by_phase"]["train"]["messages"] == (
+            4 * rounds * count + more * (count - 1)
+        )
+
+
+@pytest.mark.parametrize(
+    ("setting", "grouping", "targets"),
+    [
+        ("vertical", "random", "soft"),
+        ("vertical", "class", "mse"),
+        ("vertical", "kmeans", "hard"),
+        ("hybrid", "random", "mse"),
+        ("hybrid", "class", "soft"),
+        ("hybrid", "kmeans", "proportions"),
+    ],
+)
+def test_means_over_groups(setting: str, grouping: str, targets: str, tmp_path: Path) -> None:
+    """Of what the networks make of all training rows, in evaluation mode, and nothing else."""
+    options = {"setting": setting, "grouping": grouping, "targets": targets, "rounds": 2}
+    tree = settings(options, **(HYBRID if setting == "hybrid" else {}))
+    seen = train(tmp_path / "run", tree)
+    memberships = {name: party.state["membership"] for name, party in seen.clients.items()}
+    for name, party in seen.clients.items():
+        part = seen.parts(name)[-1]
+        own = embeddings(party)
+        outputs = forward(part, own)
+        outputs = outputs.softmax(1) if targets == "soft" else outputs
+        close(seen.values("group_embeddings", name)[-1], means(own, memberships[name]))
+        close(seen.values("group_outputs", name)[-1], means(outputs, memberships[name]))
+        labels = party.splits["train"].y
+        assert labels is not None
+        sizes = memberships[name].bincount()
+        assert len(sizes) <= R and int(sizes.sum()) == len(labels)
+        if grouping != "kmeans":
+            assert len(sizes) == R
+        if grouping == "random":
+            assert int(sizes.max() - sizes.min()) <= 1
+        pure = all(len(labels[memberships[name] == g].unique()) == 1 for g in range(len(sizes)))
+        assert pure is (grouping == "class")
+    first = memberships["party1"]
+    for name in ("party2", "party3"):
+        equal = len(memberships[name]) == len(first) and torch.equal(memberships[name], first)
+        assert equal is (setting == "vertical")
+
+
+def test_other_groups_at_every_client_of_equally_many_rows(tmp_path: Path) -> None:
+    """The seed holds the name: in the hybrid setting nobody knows which rows others join."""
+    for setting in ("hybrid", "vertical"):
+        seen = train(tmp_path / setting, settings({"setting": setting}))  # aligned rows in both
+        found = [party.state["membership"] for party in seen.clients.values()]
+        assert torch.equal(found[0], found[1]) is (setting == "vertical")
+
+
+@pytest.mark.parametrize("setting", ["vertical", "hybrid"])
+def test_kmeans_looks_at_embeddings_of_the_first_round(setting: str, tmp_path: Path) -> None:
+    """In the vertical setting at those of the client whose name comes first."""
+    names = ("b", "a", "c")
+    tree = settings({"setting": setting, "grouping": "kmeans"}, schedule="constant")
+    tree["parties"] = {name: {} for name in names}
+    early = train(tmp_path / "one", tree | ({} if setting == "vertical" else HYBRID))
+    tree["fedemb"] |= {"rounds": 2}
+    later = train(tmp_path / "two", tree | ({} if setting == "vertical" else HYBRID))
+    for name in names:
+        leader = "a" if setting == "vertical" else name
+        seed = derive(SEED, "groups", "" if setting == "vertical" else name)
+        found = kmeans_groups(embeddings(early.parties[leader]), R, seed).membership
+        assert torch.equal(early.parties[name].state["membership"], found)
+        assert torch.equal(later.parties[name].state["membership"], found)
+    told = [m for m in later.messages if m.kind is fedemb.MEMBERSHIP]
+    assert [m.sender for m in told] == (["a", "a"] if setting == "vertical" else [])
+
+
+def generalised(x: Tensor, size: int) -> Tensor:
+    """Algorithm 2 by hand: neighbours in a column take the least value among them."""
+    x = x.clone()
+    for column in range(x.shape[1]):
+        order = x[:, column].argsort()
+        for low in range(0, len(x) // size * size, size):
+            high = len(x) if low + 2 * size > len(x) else low + size
+            x[order[low:high], column] = x[order[low], column].clone()
+    return x
+
+
+def test_generalised_means(tmp_path: Path) -> None:
+    seen = train(tmp_path / "run", settings({"generalise": 0.2}))
+    for name, party in seen.clients.items():
+        members, own = party.state["membership"], embeddings(party)
+        outputs = forward(seen.parts(name)[0], own)
+        for kind, values in (("group_embeddings", own), ("group_outputs", outputs)):
+            sent = seen.values(kind, name)[0]
+            close(sent, generalised(means(values, members), 4))
+            assert max(len(column.unique()) for column in sent.T) <= R // 4
+
+
+def test_noisy_means(tmp_path: Path) -> None:
+    """Laplace(0, b), drawn anew for every matrix, client and round; then generalised."""
+    scale, drawn = 0.5, []
+    seen = train(tmp_path / "run", settings({"noise": scale, "groups": 100}))
+    for name, party in seen.clients.items():
+        members, own = party.state["membership"], embeddings(party)
+        outputs = forward(seen.parts(name)[0], own)
+        for kind, values in (("group_embeddings", own), ("group_outputs", outputs)):
+            drawn.append((seen.values(kind, name)[0] - means(values, members))[:, :CLASSES])
+            assert abs(float(drawn[-1].mean())) < 0.1
+            assert float(drawn[-1].abs().mean()) == pytest.approx(scale, rel=0.12)
+            assert float(drawn[-1].square().mean()) == pytest.approx(2 * scale**2, rel=0.3)
+    for i, one in enumerate(drawn):
+        assert all(float((one - other).abs().mean()) > 0.3 for other in drawn[:i])
+    options = {"noise": 100.0, "rounds": 2, "generalise": 0.25}
+    again = train(tmp_path / "again", settings(options, lr=1e-9))
+    for name in again.clients:
+        first, second = again.values("group_embeddings", name)
+        assert float((first - second).abs().mean()) > 30  # the same rows with other noise
+        assert max(len(column.unique()) for column in first.T) == 4
+    assert again.result.weights_sha256 == (  # but the same in another run with the seed
+        train(tmp_path / "third", settings(options, lr=1e-9)).result.weights_sha256
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"groups": 0},
+        {"groups": ROWS},
+        {"groups": 0, "noise": 0.1},
+        {"generalise": 0.3, "noise": 0.2, "rounds": 2, "targets": "soft"},
+        {"epsilon": 20.0, "delta": 0.0},
+    ],
+    ids=str,
+)
+def test_ppm_is_the_relative_change(options: dict[str, Any], tmp_path: Path) -> None:
+    """Every row's own vector against the one that was sent for its group; the smaller counts."""
+    seen = train(tmp_path / "run", settings(options))
+    kinds = ("noisy_embeddings", "noisy_outputs") if "epsilon" in options else UP[:2]
+    for name, party in seen.clients.items():
+        own, members = embeddings(party), party.state["membership"]
+        outputs = forward(seen.parts(name)[-1], own)
+        outputs = outputs.softmax(1) if "targets" in options else outputs
+        terms = []
+        for kind, values in zip(kinds, (own, outputs), strict=True):
+            change = seen.values(kind, name)[-1][members] - values
+            terms.append(float(change.abs().sum() / values.abs().sum()))
+        if options.get("groups") in (0, ROWS) and "noise" not in options:
+            assert party.figures == {"ppm": 0.0, "ppm_embedding": 0.0, "ppm_output": 0.0}
+            continue
+        assert terms[0] > 0.01 and terms[1] > 0.01
+        assert seen.metrics("ppm_embedding")[name] == pytest.approx(terms[0], rel=1e-4)
+        assert seen.metrics("ppm_output")[name] == pytest.approx(terms[1], rel=1e-4)
+        assert seen.metrics("ppm")[name] == pytest.approx(min(terms), rel=1e-4)
+
+
+# ---- u -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "connect"), [(2, "none"), (5, "none"), (3, "dense"), (2, "low-rank"), (3, "sparse")]
+)
+def test_untuned_u_is_the_sum_of_the_clients_outputs(
+    count: int, connect: str, tmp_path: Path
+) -> None:
+    """Nothing is aggregated and α is 0: targets "mse" are met before anything is tuned."""
+    options = {"groups": 0, "connect": connect, "server_epochs": 0, "rounds": 2}
+    seen = train(tmp_path / "run", settings(options, partition=columns(count)))
+    assert max(seen.logged("tuning_loss_before")) < 1e-12
+    assert max(seen.logged("tuning_loss")) < 1e-12
+    total = torch.zeros(TEST, CLASSES)
+    for number, (name, party) in enumerate(seen.clients.items()):
+        assert same(seen.values("block", name)[-1], seen.parts(name)[-1])
+        assert same(as_part(seen.weights(name)["public"]), seen.parts(name)[-1])
+        assert same(seen.block(number), seen.parts(name)[-1])
+        total = total + forward(seen.parts(name)[-1], embeddings(party, "test"))
+        assert seen.metrics("alone")[name] == seen.metrics("returned")[name]
+    for name, party in seen.clients.items():
+        scores = seen.values("scores", name)[-1]
+        close(scores["per_party"], total)
+        close(scores["late_fusion"], total)
+        found = party.predictions["test"]
+        assert torch.equal(found["per_party"][name], found["late_fusion"][name])
+        labels = party.splits["test"].y
+        assert labels is not None
+        assert seen.metrics()[name] == float((total.argmax(1) == labels).double().mean())
+
+
+def test_where_the_sum_is_the_target_tuning_changes_nothing() -> None:
+    """In numbers that are exact in binary; else Adam makes whole steps of rounding errors."""
+    generator = torch.Generator().manual_seed(0)
+
+    def exact(*shape: int) -> Tensor:
+        return torch.randint(-8, 9, shape, generator=generator) / 8
+
+    joined = Joined(2, [4, 6, 3], "none")
+    parts = [
+        {"0.weight": exact(6, 4), "0.bias": exact(6), "1.weight": exact(3, 6), "1.bias": exact(3)}
+        for _ in range(2)
+    ]
+    for number, part in enumerate(parts):
+        joined.load(number, part)
+    told = [Told(x := exact(30, 4), forward(part, x), None, part, 0) for part in parts]
+    me = cast(Party, SimpleNamespace(**ME, device=torch.device("cpu"), position=("train", 0, 0)))
+    cfg = FedEmb(server_lr=0.1, server_batch=8)
+    inputs, targets = fedemb.joined_rows(me, told, cfg)
+    assert float(fedemb.tune(me, joined, inputs, targets, cfg)) == 0
+    assert all(same(joined.block(number), part) for number, part in enumerate(parts))
+    told[0] = replace(told[0], outputs=told[0].outputs + 1)
+    inputs, targets = fedemb.joined_rows(me, told, cfg)
+    before = float(fedemb.loss_of(joined, inputs, targets, cfg).detach())
+    assert 0 < float(fedemb.tune(me, joined, inputs, targets, cfg)) < before
+    assert not same(joined.block(0), parts[0])
+
+
+ME: dict[str, Any] = {"schedule": SimpleNamespace(seed=SEED)}
+
+
+def test_in_a_run_rounding_errors_move_it_by_no_more_than_the_steps(tmp_path: Path) -> None:
+    options = EVERY_ROW | {"server_lr": 1e-6, "server_batch": 50, "server_epochs": 2}
+    seen = train(tmp_path / "run", settings(options))
+    assert seen.logged("tuning_loss_before")[0] < 1e-12
+    assert seen.logged("tuning_loss")[0] < 1e-8
+    for name in seen.clients:
+        for key, tensor in seen.values("block", name)[0].items():
+            assert float((tensor - seen.parts(name)[0][key]).abs().max()) <= 6.1e-6
+
+
+@pytest.mark.parametrize("setting", ["vertical", "hybrid"])
+@pytest.mark.parametrize("targets", ["mse", "soft", "hard", "proportions"])
+def test_what_u_is_tuned_to(targets: str, setting: str, tmp_path: Path) -> None:
+    options = {"targets": targets, "setting": setting, "noise": 0.1}
+    tree = settings(options, **(HYBRID if setting == "hybrid" else {}))
+    seen = train(tmp_path / "run", tree)
+    tuned = seen.tuned[0]
+    told = [seen.values("group_embeddings", name)[0] for name in seen.clients]
+    assert tuned.inputs.shape == (R, 3, WIDTH)
+    orders = [places(tuned.inputs[:, n], one) for n, one in enumerate(told)]
+    vertical = [torch.equal(order, torch.arange(R)) for order in orders]
+    assert vertical == [setting == "vertical"] * 3
+    outputs = [
+        seen.values("group_outputs", name)[0][order]
+        for name, order in zip(seen.clients, orders, strict=True)
+    ]
+    total = outputs[0] + outputs[1] + outputs[2]
+    wanted = total
+    if targets == "soft":
+        wanted = (total / 3).clamp(min=0)
+    elif targets == "hard":
+        wanted = torch.eye(CLASSES)[total.argmax(1)]
+    elif targets == "proportions":
+        counted = []
+        for (name, party), order in zip(seen.clients.items(), orders, strict=True):
+            labels = party.splits["train"].y
+            assert labels is not None
+            shares = means(torch.eye(CLASSES)[labels], party.state["membership"])
+            close(seen.values("proportions", name)[0], shares)
+            counted.append(shares[order])
+        wanted = (counted[0] + counted[1] + counted[2]) / 3
+    close(tuned.targets, wanted)
+    assert float((wanted - total).abs().max()) == 0 or targets != "mse"
+
+
+def places(chosen: Tensor, rows: Tensor) -> Tensor:
+    """Which of the rows each chosen one is."""
+    equal = (chosen[:, None] == rows[None]).all(2)
+    assert bool((equal.sum(1) == 1).all())
+    return equal.int().argmax(1)
+
+
+@pytest.mark.parametrize(
+    ("targets", "connect"),
+    [
+        ("mse", "dense"),
+        ("mse", "none"),
+        ("soft", "dense"),
+        ("hard", "none"),
+        ("proportions", "dense"),
+    ],
+)
+def test_tuning_as_a_plain_loop(targets: str, connect: str, tmp_path: Path) -> None:
+    """`server_epochs` of Adam over all rows, everything learns; and the losses that are told."""
+    options = {"targets": targets, "connect": connect, "server_epochs": 4, "connect_start": 0.1}
+    seen = train(tmp_path / "run", settings(options))
+    tuned = seen.tuned[0]
+    hand = Joined(3, [WIDTH, 10, CLASSES], cast(Any, connect))
+    hand.load_state_dict(tuned.before)
+
+    def loss() -> Tensor:
+        scores: Tensor = hand(tuned.inputs)
+        if targets == "mse":
+            return (scores - tuned.targets).square().mean()
+        return -(tuned.targets * scores.log_softmax(1)).sum(1).mean()
+
+    with torch.no_grad():
+        assert seen.logged("tuning_loss_before") == [pytest.approx(float(loss()), rel=1e-4)]
+    adam = torch.optim.Adam(hand.parameters(), lr=0.01)
+    for _ in range(4):
+        adam.zero_grad()
+        loss().backward()
+        adam.step()
+    for key, value in hand.state_dict().items():
+        close(tuned.after[key], value, 2e-4)
+        assert not torch.equal(tuned.before[key], tuned.after[key])
+    with torch.no_grad():
+        assert seen.logged("tuning_loss") == [pytest.approx(float(loss()), rel=1e-2)]
+
+
+def test_rows_are_tuned_in_batches_in_a_new_order(tmp_path: Path) -> None:
+    batches: list[Tensor] = []
+
+    def watch(patch: pytest.MonkeyPatch) -> None:
+        original = fedemb.loss_of
+
+        def loss_of(joined: Joined, inputs: Tensor, targets: Tensor, cfg: FedEmb) -> Tensor:
+            batches.append(inputs)
+            return original(joined, inputs, targets, cfg)
+
+        patch.setattr(fedemb, "loss_of", loss_of)
+
+    options = {"server_batch": 8, "server_epochs": 3, "rounds": 2}
+    train(tmp_path / "run", settings(options), watch)
+    assert [len(b) for b in batches] == [R, *[8, 8, 4] * 3, R] * 2
+    orders = [
+        places(torch.cat(batches[start : start + 3])[:, 0], batches[whole][:, 0]).tolist()
+        for whole in (0, 11)
+        for start in range(whole + 1, whole + 10, 3)
+    ]
+    assert all(sorted(order) == list(range(R)) for order in orders)
+    assert len({tuple(order) for order in orders}) == 6
+
+
+# ---- hybrid: which groups are joined -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("match", ["random", "class"])
+def test_groups_are_joined_in_the_same_ways_in_all_rounds(match: str, tmp_path: Path) -> None:
+    options = {"setting": "hybrid", "combinations": 3, "rounds": 3, "match": match}
+    seen = train(tmp_path / "run", settings(options, **HYBRID))
+    assert [tuned.inputs.shape for tuned in seen.tuned] == [(3 * R, 3, WIDTH)] * 3
+    for number, name in enumerate(seen.clients):
+        told = seen.values("group_embeddings", name)
+        orders = [
+            places(tuned.inputs[:, number], one)
+            for tuned, one in zip(seen.tuned, told, strict=True)
+        ]
+        assert all(torch.equal(order, orders[0]) for order in orders)
+        turns = orders[0].split(R)
+        assert all(sorted(turn.tolist()) == list(range(R)) for turn in turns)
+        assert len({tuple(turn.tolist()) for turn in turns}) == 3
+    first, second = (
+        places(seen.tuned[0].inputs[:, n], seen.values("group_embeddings", name)[0])
+        for n, name in enumerate(["party1", "party2"])
+    )
+    assert not torch.equal(first, second)
+
+
+def looking(*counts: int) -> Told:
+    """Groups of which so many look like each class; the embedding says which."""
+    looks = torch.cat([torch.full((n,), c) for c, n in enumerate(counts)])
+    looks = looks[torch.randperm(len(looks), generator=torch.Generator().manual_seed(1))]
+    return Told(looks[:, None].float(), F.one_hot(looks, len(counts)).float(), None, {}, 0)
+
+
+@pytest.mark.parametrize(
+    "counts",
+    [
+        [(4, 3, 5), (4, 3, 5)],
+        [(4, 3, 5), (5, 3, 4)],
+        [(9, 9, 9), (2, 3, 4)],
+        [(0, 9, 1), (5, 5, 0), (2, 6, 2)],
+        [(6, 0), (0, 6)],
+    ],
+    ids=str,
+)
+def test_match_class_joins_groups_that_look_alike(counts: list[tuple[int, ...]]) -> None:
+    """As many as there are, whatever the proportions of the classes; the rest as it comes."""
+    told = [looking(*one) for one in counts]
+    rows = min(sum(one) for one in counts)
+    alike = sum(min(of_class) for of_class in zip(*counts, strict=True))
+    me = cast(Party, SimpleNamespace(**ME, state={}))
+    cfg = FedEmb(setting="hybrid", match="class", combinations=2)
+    orders = fedemb.matched(me, told, cfg)
+    for turn in range(2):
+        chosen = [order[turn * rows : (turn + 1) * rows] for order in orders]
+        assert all(len(set(order.tolist())) == rows for order in chosen)
+        looks = torch.stack(
+            [one.embeddings[order, 0] for one, order in zip(told, chosen, strict=True)]
+        )
+        assert int((looks == looks[0]).all(0).sum()) >= alike
+    assert not torch.equal(orders[0][:rows], orders[0][rows:])
+    later = [replace(one, outputs=-one.outputs) for one in told]  # they have changed their minds
+    again = fedemb.matched(me, later, cfg)
+    assert all(torch.equal(a, b) for a, b in zip(orders, again, strict=True))
+
+
+def test_the_smallest_client_says_how_many_groups_are_joined(tmp_path: Path) -> None:
+    parties, test = apart((60, 90))
+    tree = in_memory({"setting": "hybrid", "groups": 0, "combinations": 2})
+    seen = train(tmp_path / "run", tree, parties=parties, test=test)
+    assert [len(p.splits["train"]) for p in seen.clients.values()] == [60, 90]
+    assert seen.tuned[0].inputs.shape[:2] == (120, 2)
+
+
+# ---- several rounds ------------------------------------------------------------------------------
+
+
+def test_rounds_and_epochs(tmp_path: Path) -> None:
+    """The first round has `epochs` of them, every other one `later_epochs`."""
+    seen = train(tmp_path / "run", settings({"rounds": 3, "later_epochs": 2}, epochs=3))
+    history = [row["parties"] for row in seen.result.history]
+    assert len(history) == 7
+    assert all("loss" in row["party1"] for row in history)
+    assert ["server" in row for row in history] == [n in (3, 5, 7) for n in range(1, 8)]
+    assert ["ppm" in row["party2"] for row in history] == [n in (3, 5, 7) for n in range(1, 8)]
+    assert seen.parties["party1"].steps == 7 * 5
+    assert [m.epoch for m in seen.messages if m.kind is fedemb.PUBLIC][::3] == [2, 4, 6]
+    alone = ["test_alone_accuracy" in row["party1"] for row in history]
+    assert alone == ["server" in row for row in history]
+
+
+@pytest.mark.parametrize("connect", ["dense", "low-rank", "sparse"])
+def test_connections_are_carried_over_and_blocks_are_new(connect: str, tmp_path: Path) -> None:
+    options = {"rounds": 3, "connect": connect}
+    seen = train(tmp_path / "run", settings(options))
+    links = [key for key in seen.tuned[0].before if key.startswith("links")]
+    learnt = "links.0.up" if connect == "low-rank" else "links.0.alpha"
+    assert not seen.tuned[0].before[learnt].any()
+    assert seen.tuned[0].after[learnt].any()
+    assert not torch.equal(seen.tuned[0].after[learnt], seen.tuned[1].after[learnt])
+    for one, other in zip(seen.tuned, seen.tuned[1:], strict=False):
+        assert all(torch.equal(one.after[key], other.before[key]) for key in links)
+    for number, name in enumerate(seen.clients):
+        sent, returned = seen.parts(name), seen.values("block", name)
+        assert len({tuple(part["0.bias"].tolist()) for part in [*sent, *returned]}) == 6
+        for tuned, part, block in zip(seen.tuned, sent, returned, strict=True):
+            assert torch.equal(tuned.before["weights.0"][number], part["0.weight"])
+            assert torch.equal(tuned.before["biases.1"][number], part["1.bias"])
+            assert torch.equal(tuned.after["weights.1"][number], block["1.weight"])
+            assert torch.equal(tuned.after["biases.0"][number], block["0.bias"])
+
+
+def test_a_returned_block_is_the_clients_public_part(tmp_path: Path) -> None:
+    """After the last round the server and the clients have saved the same."""
+    seen = train(tmp_path / "run", settings({"rounds": 2}))
+    for number, name in enumerate(seen.clients):
+        own = as_part(seen.weights(name)["public"])
+        assert same(own, seen.block(number))
+        assert same(own, seen.values("block", name)[-1])
+        assert not same(own, seen.parts(name)[-1])
+
+
+def test_return_blocks(tmp_path: Path) -> None:
+    """Without it the clients are as if there were no server; with it they are not."""
+    kept = train(tmp_path / "kept", settings({"rounds": 2, "return_blocks": False}))
+    taken = train(tmp_path / "taken", settings({"rounds": 2}))
+    idle = train(tmp_path / "idle", settings({"rounds": 2, "server_epochs": 0}))
+    for number, name in enumerate(kept.clients):
+        assert kept.result.weights_sha256[name] == idle.result.weights_sha256[name]
+        assert same(as_part(kept.weights(name)["public"]), kept.parts(name)[-1])
+        assert not same(kept.block(number), kept.parts(name)[-1])
+        assert kept.metrics("returned")[name] == kept.metrics("alone")[name]
+        assert same(kept.parts(name)[0], taken.parts(name)[0])
+        assert not same(kept.parts(name)[1], taken.parts(name)[1])
+        assert kept.result.weights_sha256[name] != taken.result.weights_sha256[name]
+
+
+# ---- evaluation and prediction -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("connect", ["dense", "low-rank", "sparse", "none"])
+def test_prediction_repeats_the_joint_evaluation(connect: str, tmp_path: Path) -> None:
+    options = {"connect": connect, "connect_start": 0.5, "rounds": 2, "control": True}
+    seen = train(tmp_path / "run", settings(options, data={"validation": 0.1}))
+    found = colonnade.load(seen.result.path).predict()
+    assert list(found) == list(seen.clients)
+    labels = colonnade.load(seen.result.path).labels()
+    joint = (
+        seen.tuned[-2]
+        .joined(torch.stack([embeddings(p, "test") for p in seen.clients.values()], 1))
+        .argmax(1)
+    )
+    for name, party in seen.clients.items():
+        predictions = party.predictions["test"]
+        assert torch.equal(found[name].codes, predictions["per_party"][name])
+        assert torch.equal(predictions["per_party"][name], joint)
+        assert float((found[name].codes == labels).double().mean()) == seen.metrics()[name]
+        public = party.modules()["public"](embeddings(party, "test"))
+        assert torch.equal(predictions["returned"][name], public.argmax(1))
+        before = forward(seen.parts(name)[-1], embeddings(party, "test"))
+        assert torch.equal(predictions["alone"][name], before.argmax(1))
+    measures = {"per_party", "alone", "returned", "late_fusion", "control"}
+    for split in ("test", "validation"):
+        assert measures < seen.result.metrics[split].keys()
+    import jsonschema
+
+    content = json.loads((seen.result.path / "result.json").read_text())
+    jsonschema.Draft202012Validator(load_schema()).validate(content)
+
+
+def test_ways_to_connect_differ(tmp_path: Path) -> None:
+    found = {
+        connect: train(tmp_path / connect, settings({"connect": connect, "rank": 3, "fan_in": 5}))
+        for connect in ("dense", "low-rank", "sparse", "none")
+    }
+    blocks = [seen.block(0)["0.weight"] for seen in found.values()]
+    for number, one in enumerate(blocks):
+        assert not any(torch.equal(one, other) for other in blocks[:number])
+    shapes = {
+        connect: {k: tuple(v.shape) for k, v in seen.tuned[0].after.items() if "links" in k}
+        for connect, seen in found.items()
+    }
+    assert shapes == {
+        "dense": {"links.0.alpha": (3, 10, 3, WIDTH)},
+        "low-rank": {"links.0.up": (3, 10, 3), "links.0.down": (3, 3, WIDTH)},
+        "sparse": {"links.0.alpha": (3, 10, 5), "links.0.heard": (150,)},
+        "none": {},
+    }
+    start = train(tmp_path / "start", settings({"connect_start": 0.3}))
+    assert float(start.tuned[0].before["links.0.alpha"].std()) == pytest.approx(0.3, rel=0.15)
+    assert (
+        start.logged("tuning_loss_before")[0] > 10 * found["dense"].logged("tuning_loss_before")[0]
+    )
+
+
+def test_a_budget_needs_checkpoints(tmp_path: Path) -> None:
+    """Begun anew with a new secret, a run would tell everything a second time."""
+    tree = settings({"epsilon": 4.0}, checkpoint={"epochs": 0})
+    with pytest.raises(ConfigError, match="epsilon needs checkpoints"):
+        colonnade.run(tree, out=tmp_path / "run")
+
+
+def test_the_control_knows_nothing_and_changes_nothing(tmp_path: Path) -> None:
+    plain = train(tmp_path / "plain", settings({"rounds": 2}))
+    seen = train(tmp_path / "control", settings({"rounds": 2, "control": True}))
+    assert "control" not in plain.result.metrics["test"]
+    assert seen.metrics("control").keys() == seen.clients.keys()
+    assert seen.weights("server").keys() == {"joined"}
+    assert same(seen.weights("server")["joined"], plain.weights("server")["joined"])
+    for name in seen.clients:
+        assert seen.result.weights_sha256[name] == plain.result.weights_sha256[name]
+    assert len(seen.tuned) == 4
+    drawn = [seen.tuned[number].before["weights.0"] for number in (1, 3)]
+    assert not torch.equal(*drawn)
+    for round_, weights in enumerate(drawn):
+        assert float(weights.abs().max()) <= WIDTH**-0.5
+        assert float(weights.std()) == pytest.approx((WIDTH * 3) ** -0.5, rel=0.1)
+        assert torch.equal(seen.tuned[2 * round_].inputs, seen.tuned[2 * round_ + 1].inputs)
+    for name, party in seen.clients.items():
+        with torch.no_grad():
+            joint = torch.stack([embeddings(p, "test") for p in seen.clients.values()], 1)
+            scores = seen.tuned[3].joined(joint)
+        assert torch.equal(party.predictions["test"]["control"][name], scores.argmax(1))
+
+
+def test_evaluation_follows_the_schedule(tmp_path: Path) -> None:
+    """At the ends of those rounds that fall on an epoch to evaluate; and at the very end."""
+    seen = train(tmp_path / "run", settings({"rounds": 4}, evaluate_every=2, epochs=2))
+    joint = ["test_accuracy" in row["parties"]["party1"] for row in seen.result.history]
+    assert joint == [False, True, False, True, True]
+    assert [v["evaluations"] for v in seen.values("public_part", "party1")] == [1, 0, 1, 1]
+
+
+# ---- networks ------------------------------------------------------------------------------------
+
+STRIPS: dict[str, Any] = {"partition": {"kind": "strips", "parties": 2}}
+
+
+@pytest.mark.parametrize(
+    ("cut", "model", "model_options", "width"),
+    [
+        ("conv2", "cnn", {"width": 0.25}, 16 * 2 * 1),
+        ("", "cnn", {"width": 0.25}, 16 * 2 * 1),
+        ("stage3", "resnet8", {"width": 0.25}, 16),
+        ("layer1", "mlp", {"hidden": [16, 12, 10]}, 16),
+        ("layer3", "mlp", {"hidden": [16, 12, 10]}, 10),
+        ("", "mlp", {"hidden": [16, 12, 10, 8]}, 12),
+        ("", "mlp", {"hidden": [9]}, 9),
+    ],
+)
+def test_other_networks(
+    cut: str, model: str, model_options: dict[str, Any], width: int, tmp_path: Path
+) -> None:
+    """Pooling and flattening behind the cut still belong to the private part."""
+    more = {"model": model, "model_options": model_options}
+    seen = train(tmp_path / "run", settings({"cut": cut}, **STRIPS, **more))
+    whole = torch.randn(4, *seen.parties["party1"].shape)
+    private, public = seen.starts["party1"]
+    assert private(whole).shape == (4, width)
+    assert public(private(whole)).shape == (4, CLASSES)
+    for name, party in seen.clients.items():
+        sent = seen.values("group_embeddings", name)[0]
+        close(sent, means(embeddings(party), party.state["membership"]))
+    found = colonnade.load(seen.result.path).predict()
+    for name, party in seen.clients.items():
+        assert torch.equal(found[name].codes, party.predictions["test"]["per_party"][name])
+
+
+def test_private_parts_may_differ(tmp_path: Path) -> None:
+    parties = {
+        "deep": {"model": "mlp", "model_options": {"hidden": [30, WIDTH, 10]}},
+        "flat": {"model": "mlp", "model_options": {"hidden": [WIDTH, 10]}, "lr": 0.02},
+    }
+    seen = train(tmp_path / "run", settings(partition=columns(2), parties=parties))
+    assert seen.weights("deep")["private"].keys() > seen.weights("flat")["private"].keys()
+    assert seen.weights("server")["joined"]["weights.0"].shape == (2, 10, WIDTH)
+
+
+def of_widths(*hidden: list[int]) -> dict[str, Any]:
+    parties = {
+        f"client{n}": {"model": "mlp", "model_options": {"hidden": h}} for n, h in enumerate(hidden)
+    }
+    return {"partition": columns(len(hidden)), "parties": parties}
+
+
+# ---- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "changes", "error", "text"),
+    [
+        ({"cut": "layer9"}, {}, ConfigError, "no cut 'layer9'. The cuts are: layer1, layer2, lay"),
+        (
+            {},
+            {"model_options": {"hidden": [8, 8], "activation": "tanh"}},
+            ConfigError,
+            "behind the cut stand Linear, Tanh, Linear: .*linear layers with ReLUs.*Cut later",
+        ),
+        ({}, {"model_options": {"hidden": []}}, ConfigError, "'party1': mlp cannot be cut in two"),
+        (
+            {"cut": "layer1"},
+            of_widths([16, 12], [16, 12], [16, 14]),
+            MethodError,
+            "public parts of 'client0' and 'client2' have different layers.*same widths",
+        ),
+        (
+            {"cut": "layer1"},
+            of_widths([16, 12], [14, 12]),
+            MethodError,
+            "public parts of 'client0' and 'client1'",
+        ),
+        (
+            {"cut": "layer1"},
+            of_widths([16, 12], [16, 12, 12]),
+            MethodError,
+            "public parts of 'client0' and 'client1'",
+        ),
+        ({}, HYBRID, DataError, "different numbers of rows: 'party1' 44, 'party2' 43"),
+        (
+            {},
+            HYBRID | {"data": {"train_rows": 150}},
+            DataError,
+            "'party1' and 'party2' hold different rows",
+        ),
+        ({}, {"partition": columns(1)}, ColonnadeError, "at least two clients; here: 1"),
+        (
+            {"setting": "hybrid"},
+            HYBRID | {"data": {"validation": 0.2}},
+            MethodError,
+            r"rows that are evaluated together must be the same.*'party1' \d+, 'party2' \d+",
+        ),
+        (
+            {},
+            {"partition": columns(2), "parties": {"server": {}, "b": {}}},
+            ColonnadeError,
+            "at least two clients; here: 1",
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_refused(
+    options: dict[str, Any],
+    changes: dict[str, Any],
+    error: type[Exception],
+    text: str,
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(error, match=f"(?s){text}"):
+        colonnade.run(settings(options, **changes), out=tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("bad", "text"),
+    [
+        *(
+            ({key: 0}, rf"{key} = 0: at least 1")
+            for key in ("rounds", "later_epochs", "combinations", "server_batch", "rank", "fan_in")
+        ),
+        *(({key: -1}, rf"{key} = -1: at least 0") for key in ("groups", "server_epochs")),
+        *(
+            ({key: -0.5}, rf"{key} = -0.5: at least 0")
+            for key in ("noise", "epsilon", "connect_start")
+        ),
+        *(
+            ({key: value}, rf"{key} = {value}: a number above 0")
+            for key in ("server_lr", "clip")
+            for value in (0.0, -1.0)
+        ),
+        *(({"delta": value}, rf"delta = {value}: from 0") for value in (-0.1, 1.0)),
+        *(({"generalise": value}, rf"generalise = {value}: from 0") for value in (-0.1, 1.0)),
+        ({"epsilon": 1.0, "noise": 1.0}, "epsilon sets the noise by itself"),
+        ({"epsilon": 1.0, "targets": "proportions"}, "tells labels, which epsilon does not cover"),
+        ({"combinations": 2}, "combinations and match are for setting = 'hybrid'"),
+        ({"match": "class"}, "combinations and match are for setting = 'hybrid'"),
+    ],
+    ids=str,
+)
+def test_options_out_of_range(bad: dict[str, Any], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        FedEmb(**bad)
+    with pytest.raises(ConfigError, match=text):
+        config.load(settings(bad))
+
+
+@pytest.mark.parametrize("bad", [float("inf"), float("nan")])
+@pytest.mark.parametrize("key", ["noise", "epsilon", "connect_start", "server_lr", "clip"])
+def test_numbers_are_finite(key: str, bad: float) -> None:
+    wrong: dict[str, Any] = {key: bad}
+    with pytest.raises(ValueError, match=f"{key} = {bad}: a"):
+        FedEmb(**wrong)
+    with pytest.raises(ConfigError, match=f"{key} = {bad}"):
+        config.load(settings(wrong))
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        {"groups": 0, "server_epochs": 0, "delta": 0.0, "generalise": 0.99},
+        {"setting": "hybrid", "combinations": 2, "match": "class"},
+        {"epsilon": 1.0, "targets": "soft", "generalise": 0.5},
+        {"noise": 1.0, "targets": "proportions"},
+    ],
+    ids=str,
+)
+def test_options_within_range(good: dict[str, Any]) -> None:
+    assert config.load(settings(good)).options == FedEmb(**settings(good)["fedemb"])
+
+
+@pytest.mark.parametrize(
+    ("option", "bad"),
+    [
+        ("setting", "horizontal"),
+        ("grouping", "kmedoids"),
+        ("targets", "sum"),
+        ("match", "label"),
+        ("connect", "full"),
+    ],
+)
+def test_choices(option: str, bad: str) -> None:
+    with pytest.raises(ConfigError, match=rf"fedemb\.{option}"):
+        config.load(settings({option: bad}))
+
+
+# ---- rows of their own ---------------------------------------------------------------------------
+
+
+def apart(rows: Sequence[int], test: Sequence[int] = (40, 40)) -> tuple[dict[str, Any], Any]:
+    """In-memory clients with halves of the digits, other rows each; the same test rows."""
+    x, y = datasets.load_digits(return_X_y=True)
+    halves = (np.s_[:, :32], np.s_[:, 32:])
+    parties: dict[str, Any] = {}
+    tests: dict[str, Any] = {}
+    for number, (count, later) in enumerate(zip(rows, test, strict=True)):
+        some = slice(200 * number, 200 * number + count)
+        parties[f"c{number}"] = (x[some][halves[number]], y[some])
+        tests[f"c{number}"] = (x[1000 : 1000 + later][halves[number]], y[1000 : 1000 + later])
+    return parties, tests
+
+
+def in_memory(options: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
+    tree = settings(options, **changes)
+    return {key: value for key, value in tree.items() if key not in ("data", "partition")}
+
+
+def test_own_rows(tmp_path: Path) -> None:
+    parties, test = apart((60, 90))
+    with pytest.raises(DataError, match=r"different numbers of rows: 'c0' 60, 'c1' 90\. This meth"):
+        colonnade.run(in_memory(), parties=parties, test=test, out=tmp_path / "vertical")
+    tree = in_memory({"setting": "hybrid", "grouping": "class"}, epochs=8)
+    seen = train(tmp_path / "hybrid", tree, parties=parties, test=test)
+    assert seen.metrics()["c0"] == seen.metrics()["c1"] > 0.3
+    trained = colonnade.load(seen.result.path)
+    found = trained.predict({name: rows[0] for name, rows in test.items()})
+    for name, party in seen.clients.items():
+        assert torch.equal(found[name].codes, party.predictions["test"]["per_party"][name])
+    uneven = {"c0": test["c0"][0][:7], "c1": test["c1"][0][:9]}
+    with pytest.raises(ColonnadeError, match=r"(?s)'c0'.* 7.*'c1'.* 9"):
+        trained.predict(uneven)
+
+
+@pytest.mark.parametrize("setting", ["vertical", "hybrid"])
+def test_evaluated_rows_are_those_of_all(setting: str, tmp_path: Path) -> None:
+    parties, test = apart((80, 80), (40, 30))
+    text = r"rows that are evaluated together must be the same at all clients: 'c0' 40, 'c1' 30"
+    with pytest.raises(MethodError, match=text):
+        colonnade.run(
+            in_memory({"setting": setting}), parties=parties, test=test, out=tmp_path / "run"
+        )
+    content = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert content["status"] == "failed" and "'c0' 40, 'c1' 30" in content["error"]
+
+
+# ---- a guarantee ---------------------------------------------------------------------------------
+
+PRIVATE: dict[str, Any] = {"epsilon": 6.0, "delta": 0.0, "clip": 2.0}
+
+
+def test_noisy_kinds_are_declared_randomised() -> None:
+    declared = methods.find("fedemb").method.kinds
+    assert {k.name for k in declared if k.randomised} == {"noisy_embeddings", "noisy_outputs"}
+
+
+def test_clipped_means_with_noise_to_measure(tmp_path: Path) -> None:
+    """b = 2C / (members · ε of one release); other noise in every run, client, matrix, round."""
+    options = PRIVATE | {"rounds": 2, "groups": 40, "targets": "soft"}
+    drawn: list[Tensor] = []
+    for run in ("one", "two"):
+        seen = train(tmp_path / run, settings(options, lr=1e-9))
+        for name, party in seen.clients.items():
+            members, own = party.state["membership"], embeddings(party)
+            outputs = forward(seen.parts(name)[-1], own).softmax(1)
+            sizes = members.bincount()
+            scale = 2 * 2.0 / sizes / (6.0 / 4)
+            assert len(sizes.unique()) == 2
+            for kind, values in (("noisy_embeddings", own), ("noisy_outputs", outputs)):
+                exact = means(clip_rows(values, 2.0), members)
+                noise = (seen.values(kind, name)[-1] - exact) / scale[:, None]
+                assert float(noise.abs().mean()) == pytest.approx(1, rel=0.25)
+                first, last = seen.values(kind, name)
+                assert float(((first - last) / scale[:, None]).abs().mean()) > 0.5
+                drawn.append(noise[:, :CLASSES])
+    assert len(drawn) == 12
+    for number, one in enumerate(drawn):
+        assert all(float((one - other).abs().mean()) > 0.5 for other in drawn[:number])
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+def test_all_rounds_together_spend_the_budget(delta: float, tmp_path: Path) -> None:
+    options = PRIVATE | {"delta": delta, "rounds": 2}
+    seen = train(tmp_path / "run", settings(options, partition=columns(2)))
+    for name, party in seen.clients.items():
+        ((share, count),) = party.state["released"]
+        assert count == 4
+        spent = Budget(6.0, delta, party.state["released"]).spent
+        assert seen.metrics("epsilon")[name] == spent
+        assert 5.99 < spent <= 6.0 * (1 + 1e-9)
+        if not delta:
+            assert share == pytest.approx(1.5, rel=1e-4)
+        rounds = [row["parties"] for row in seen.result.history if row["phase"] == "train"]
+        shown = [row[name]["epsilon"] for row in rounds]
+        assert shown[0] < shown[1]  # means of two releases each
+    assert not [kind for kind in seen.result.wire["by_kind"] if kind.startswith("group_")]
+    assert "epsilon" not in train(tmp_path / "plain", settings()).result.metrics["test"]
+
+
+@pytest.mark.parametrize(("planned", "complete"), [(1, 0), (3, 1)])
+def test_nothing_leaves_when_the_budget_is_spent(
+    planned: int, complete: int, tmp_path: Path
+) -> None:
+    """The budget of fewer releases than there will be: it ends in the middle of a round."""
+    seen = Seen()
+
+    def watch(patch: pytest.MonkeyPatch) -> None:
+        original = Budget.share
+        patch.setattr(Budget, "share", lambda budget, count: original(budget, planned))
+
+    with pytest.raises(BudgetSpent, match=rf"after {planned} releases.*Nothing was released"):
+        train(tmp_path / "run", settings(PRIVATE | {"rounds": 3}), watch, seen)
+    sent = [m.kind.name for m in seen.messages if m.sender == "party1" and m.phase == "train"]
+    assert sent == ["noisy_embeddings", "noisy_outputs", "public_part"] * complete
+    content = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert content["status"] == "failed" and "the privacy budget is spent" in content["error"]
+
+
+@pytest.mark.parametrize("place", ["first", "training", "tuning"])
+def test_a_spent_budget_survives_a_resume(place: str, tmp_path: Path) -> None:
+    """Stopped in round 1 or 2, before or after its release; what is told twice is the same."""
+    tree = settings(PRIVATE | {"rounds": 2}, checkpoint={"epochs": 1})
+    seen = stopped(tmp_path / "run", tree, place)
+    first = {name: party.state["secret"] for name, party in seen.clients.items()}
+    train(tmp_path / "run", tree, seen=seen, resume=tmp_path / "run")
+    told: dict[tuple[str, str, int], list[Tensor]] = {}
+    for message in seen.messages:
+        if message.kind in (fedemb.NOISY_EMBEDDINGS, fedemb.NOISY_OUTPUTS):
+            key = (message.sender, message.kind.name, message.epoch)
+            told.setdefault(key, []).append(cast(Tensor, message.value))
+    assert len(told) == 3 * 2 * 2
+    assert any(len(values) > 1 for values in told.values())
+    assert all(torch.equal(values[0], values[-1]) for values in told.values())
+    for name, party in seen.clients.items():
+        assert party.state["secret"] == first[name]
+        ((share, count),) = party.state["released"]
+        assert count == 4 and share == pytest.approx(1.5, rel=1e-4)
+        assert seen.metrics("epsilon")[name] == pytest.approx(6.0, rel=1e-4)
+    assert len(set(first.values())) == 3
+
+
+# ---- resume --------------------------------------------------------------------------------------
+
+
+def stopped(folder: Path, tree: dict[str, Any], place: str) -> Seen:
+    """Ctrl-C in the second round: among the batches of some client, or when the server tunes;
+    "first": when it would tune for the first time."""
+    seen = Seen()
+    calls = {"training": 3 * 5 + 7, "tuning": 1, "first": 0}[place]
+
+    def watch(patch: pytest.MonkeyPatch) -> None:
+        rates, joined_rows, count = Party._set_rates, fedemb.joined_rows, 0
+
+        def counted(*given: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count > calls:
+                raise KeyboardInterrupt
+            return rates(*given) if place == "training" else joined_rows(*given)
+
+        if place == "training":
+            patch.setattr(Party, "_set_rates", counted)
+        else:
+            patch.setattr(fedemb, "joined_rows", counted)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(folder, tree, watch, seen)
+    return seen
+
+
+@pytest.mark.parametrize("place", ["training", "tuning"])
+@pytest.mark.parametrize(
+    ("options", "changes"),
+    [
+        (
+            {"grouping": "kmeans", "connect": "low-rank", "connect_start": 0.1, "control": True},
+            {},
+        ),
+        (
+            {"setting": "hybrid", "match": "class", "combinations": 2, "connect": "sparse"},
+            {"partition": {"kind": "hybrid", "parties": 3}, "data": {"train_rows": 390}},
+        ),
+    ],
+    ids=str,
+)
+def test_resume_equals_uninterrupted(
+    options: dict[str, Any], changes: dict[str, Any], place: str, tmp_path: Path
+) -> None:
+    tree = settings(
+        options | {"rounds": 3, "noise": 0.3}, **changes, checkpoint={"epochs": 1, "steps": 3}
+    )
+    whole = colonnade.run(tree, out=tmp_path / "whole")
+    stopped(tmp_path / "run", tree, place)
+    assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "stopped"
+    resumed = colonnade.run(tree, resume=tmp_path / "run")
+    assert resumed.weights_sha256 == whole.weights_sha256
+    assert resumed.metrics == whole.metrics
+    assert without_time(resumed) == without_time(whole)
+
+
+# ---- one process per party -----------------------------------------------------------------------
+
+
+def test_one_process_per_party(tmp_path: Path) -> None:
+    options = {"setting": "hybrid", "match": "class", "rounds": 2, "noise": 0.1}
+    tree = settings(options, partition={"kind": "hybrid", "parties": 2})
+    together = colonnade.run(tree, out=tmp_path / "together")
+    apart = colonnade.run(tree, out=tmp_path / "apart", runtime="process")
+    assert apart.weights_sha256 == together.weights_sha256
+    assert apart.metrics == together.metrics
+    for part in ("bytes", "messages", "rounds", "by_kind", "by_party"):
+        assert apart.wire[part] == together.wire[part]
+
+
+def test_a_ledger_row_for_every_message(tmp_path: Path) -> None:
+    seen = train(tmp_path / "run", settings({"grouping": "kmeans"}))
+    rows = list(ledger.read(seen.result.path / "ledger.jsonl"))
+    assert [(r["sender"], r["receiver"], r["kind"]) for r in rows] == [
+        (m.sender, m.receiver, m.kind.name) for m in seen.messages
+    ]
+    assert {r["phase"] for r in rows if r["kind"] in ("row_count", "embedding", "scores")} == {
+        "eval"
+    }
