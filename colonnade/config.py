@@ -278,6 +278,9 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
             _check_record(run, found, problems)
     if data is not None:
         _check_data(data, problems)
+        why = found.method.validates(options) if found is not None and options is not None else ""
+        if why and not data.validation:
+            problems.append(f"{why}, and there are none: set data.validation = 0.1")
     if checkpoint is not None:
         _least(
             {"checkpoint.epochs": checkpoint.epochs, "checkpoint.steps": checkpoint.steps},

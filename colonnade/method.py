@@ -65,6 +65,8 @@ class Method:
     # Whether images are moved as a whole before they are cut: pixels then cross between parties
     moved_whole: Callable[[Any], bool] = lambda options: False
     absent: bool = False  # may train on and predict without some of its passive parties
+    # Why these options need validation rows, [data] validation; empty: they do not
+    validates: Callable[[Any], str] = lambda options: ""
     everyone_labelled: Callable[[Any], bool] = lambda options: False
     signs: Callable[[Any], bool] = lambda options: False  # every party needs me.identity
     # (passive parties that are there, options): raises a MethodError where they are too few

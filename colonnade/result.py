@@ -108,7 +108,12 @@ def combine(
     by_phase: dict[str, float] = {}
     for row in rows:
         by_phase[row["phase"]] = by_phase.get(row["phase"], 0.0) + row["seconds"]
-    trained = [row for row in rows if row["phase"] == "train"] or rows
+    roles = settings.found.method.roles
+    helpers = {party for party, role in cast.items() if not roles[role].rows}
+    # A server may have more rounds than anybody has epochs.
+    trained = [
+        row for row in rows if row["phase"] == "train" and row["parties"].keys() - helpers
+    ] or rows
     return {
         "schema": SCHEMA,
         "name": name,

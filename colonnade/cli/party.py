@@ -70,6 +70,8 @@ def _prepared(
 ) -> member.Setup:
     keys = arguments.keys or arguments.federation.parent / "keys"
     policy = Policy.load(arguments.policy) if arguments.policy else None
+    if policy is None and arguments.predict is not None and shared.run.found.method.loose:
+        policy = Policy.allowing(())  # it predicts alone: nothing leaves
     device = getattr(arguments, "device", None)
     return member.prepare(shared, arguments.name, own, keys, policy, device)
 

@@ -156,6 +156,8 @@ async def client(me: Party, servers: list[Peer], cfg: JoVeFL) -> None:
         chains[0].become(chains[1])
     me.drop(*(f"{ALONE} {part}" for part in PARTS))
     me.state.pop(f"accuracy {ALONE}", None)  # started again after its end, it has chosen already
+    if servers:
+        me.figure(attendance=me.state.get("answers", 0) / max(me.state.get("rounds", 0), 1))
     for server in servers:
         if server.reachable:
             server.send(HEAD, {"leaves": True})
@@ -178,6 +180,8 @@ async def server(me: Party, clients: list[Peer], cfg: JoVeFL) -> None:
             if peer.name in heads:
                 peer.send(GLOBAL, answer_to(me, peer.name, heads[peer.name], rate, cfg))
         me.log(heads=float(len(heads)))
+    if not me.state.get("round"):
+        raise MethodError("no client ever sent a head: they failed or never came; see their logs")
 
 
 async def client_predict(me: Party, cfg: JoVeFL, split: str) -> Tensor:
@@ -204,11 +208,13 @@ async def begin_epoch(
         keep_own_rate(me, chain, cfg)
     if not servers or SHARED in me.state.get("stopped", []) or epoch % cfg.every:
         return
+    me.state["rounds"] = me.state.get("rounds", 0) + 1
     if is_away(me, me.name, epoch, cfg) or not servers[0].reachable:
         return
     answer = await exchange(me, servers[0], shared, cfg)
     if answer is None:
         return
+    me.state["answers"] = me.state.get("answers", 0) + 1
     if answer["stop"]:
         stop(me, shared)
         return
@@ -344,6 +350,9 @@ async def gather(me: Party, clients: list[Peer], epoch: int, cfg: JoVeFL) -> dic
     while missing := [p for p in expected if p.name not in heads and p.name not in left]:
         if heads and cfg.mode == "async":
             break
+        enough = len(heads) >= min(cfg.quorum, len(clients) - len(left))
+        if heads and enough and not any(peer.reachable for peer in missing):
+            break  # who is not connected will not come in time
         if in_step:
             peer = missing[0]
             try:
@@ -360,7 +369,7 @@ async def gather(me: Party, clients: list[Peer], epoch: int, cfg: JoVeFL) -> dic
                 expected = [peer for peer in expected if peer not in missing]
                 continue
             if found is None:
-                if len(heads) >= min(cfg.quorum, len(clients) - len(left)):
+                if enough:
                     break
                 if left and not heads and not any(peer.reachable for peer in missing):
                     left += [peer.name for peer in missing]  # gone for good, as far as can be seen
@@ -734,9 +743,17 @@ def needs_judge(cfg: JoVeFL) -> bool:
 
 def check_judge(me: Party, cfg: JoVeFL) -> None:
     if cfg.judge not in me.splits or not len(me.splits[cfg.judge]):
-        why = "rate = 'plateau'" if cfg.rate == "plateau" else f"adopt = '{cfg.adopt}'"
-        needs = f"{why} decides by {cfg.judge} rows, and '{me.name}' has none"
-        raise ConfigError([f"{needs}: set [data] validation = 0.1"])
+        needs = f"{why_judged(cfg)} decides by {cfg.judge} rows, and '{me.name}' has none"
+        raise ConfigError([f"{needs}: set data.validation = 0.1, or bring more rows"])
+
+
+def why_judged(cfg: JoVeFL) -> str:
+    return "jovefl.rate = 'plateau'" if cfg.rate == "plateau" else f"jovefl.adopt = '{cfg.adopt}'"
+
+
+def validates(cfg: JoVeFL) -> str:
+    by_validation = needs_judge(cfg) and cfg.judge == "validation"
+    return f"{why_judged(cfg)} decides by validation rows" if by_validation else ""
 
 
 def cast(parties: Sequence[str], holder: str, options: JoVeFL) -> dict[str, str]:
@@ -778,6 +795,7 @@ METHOD = Method(
     aligned=lambda options: False,
     loose=True,
     own_labels=True,
+    validates=validates,
     pooled=lambda cfg: cfg.share == "data",
     simulated=simulated,
     moved_whole=lambda cfg: cfg.whole and cfg.share != "data",  # there they are whole

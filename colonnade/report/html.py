@@ -46,7 +46,8 @@ MEASURES = {
     "per_party": "Test accuracy",
     "shared": "Shared network",
     "alone": "Alone",
-    "merged": "Right after merging",
+    "merged": "With the common head, before own training",
+    "attendance": "Rounds in contact",
     "personalised": "Personalised",
 }
 

@@ -1850,8 +1850,13 @@ def test_nothing_but_heads_and_numbers_crosses(
             "heads of 'sky' and 'sea' have different layers",
         ),
         ({"share": "networks"}, {}, MethodError, "heads of 'party1' and 'party2' have different"),
-        (ENDING, {}, ConfigError, r"rate = 'plateau' decides by validation rows, and 'party1' has"),
-        ({"adopt": "better"}, {}, ConfigError, r"adopt = 'better' .*\[data\] validation = 0.1"),
+        (
+            ENDING,
+            {},
+            ConfigError,
+            r"rate = 'plateau' decides by validation rows, and there are none",
+        ),
+        ({"adopt": "better"}, {}, ConfigError, r"adopt = 'better' .*set data.validation = 0.1"),
         ({"adopt": "insured"}, {}, ConfigError, "adopt = 'insured' decides by validation rows"),
         (
             {"away": {"party9": [1]}, "pace": {"nobody": 2.0}, "deadline": 1.0},
@@ -1943,3 +1948,18 @@ def test_a_failing_run_says_whose_heads_do_not_fit(tmp_path: Path) -> None:
     content = json.loads((tmp_path / "run" / "result.json").read_text())
     assert content["status"] == "failed"
     assert "'party1' and 'party2'" in content["error"]
+
+
+def test_attendance_is_the_share_of_rounds_in_contact(tmp_path: Path) -> None:
+    seen = train(tmp_path / "run", settings({"away": {"party1": [2, 3]}}, epochs=4))
+    found = seen.result.metrics["test"]["attendance"]
+    assert found.pop("party1") == 0.5
+    assert set(found.values()) == {1.0}
+
+
+def test_a_server_to_whom_nobody_ever_speaks_says_so(tmp_path: Path) -> None:
+    tree = settings({}, epochs=2)
+    names = train(tmp_path / "known", tree).result.content["parties"]
+    tree["jovefl"]["away"] = {name: [1, 2] for name in names if name != "server"}
+    with pytest.raises(MethodError, match="no client ever sent a head"):
+        colonnade.run(tree, out=tmp_path / "run")
