@@ -44,11 +44,22 @@ MOST_LOSSES = 6  # parties named in one cell
 METRICS = {"test_accuracy": "Test accuracy", "loss": "Training loss"}
 MEASURES = {
     "per_party": "Test accuracy",
-    "shared": "Shared network",
+    "shared": "Shared",
     "alone": "Alone",
-    "merged": "With the common head, before own training",
-    "attendance": "Rounds in contact",
+    "merged": "Merged",
+    "returned": "Returned",
+    "late_fusion": "Late fusion",
+    "attendance": "In contact",
     "personalised": "Personalised",
+}
+MEANING = {  # of a column whose head does not say it
+    "shared": "Shared: the network whose head is shared.",
+    "alone": "Alone: from the party’s own features.",
+    "merged": "Merged: with the common head, before own training.",
+    "returned": "Returned: the party’s own network with what came back from the server.",
+    "late_fusion": "Late fusion: the sum of all outputs, nothing tuned.",
+    "attendance": "In contact: rounds in which the server answered.",
+    "personalised": "Personalised: by a classifier that the party trained for itself.",
 }
 
 
@@ -259,7 +270,8 @@ def _parties_table(result: Result) -> dict[str, Any] | None:
             | recipe(result, p)
             for p in names
         ]
-    return {"measures": {m: MEASURES[m] for m in found}, "rows": rows}
+    meaning = " ".join(MEANING[m] for m in found if m in MEANING)
+    return {"measures": {m: MEASURES[m] for m in found}, "rows": rows, "meaning": meaning}
 
 
 def _confusion(result: Result) -> dict[str, Any] | None:
