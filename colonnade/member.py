@@ -47,6 +47,7 @@ from colonnade.net import certs
 from colonnade.net.frame import PART_BYTES
 from colonnade.net.mesh import ANY, Keys, Mesh
 from colonnade.observer import Observer
+from colonnade.partition import View
 from colonnade.party import Party, Stopped
 from colonnade.result import Result, account, combine, divergence, read_json
 from colonnade.rows import Rows
@@ -145,6 +146,22 @@ def prepare(
         raise MethodError(f"'{name}' brings no features, but its role in {method.name} needs some")
     _check_network(setup)
     return setup
+
+
+def party_of(setup: Setup, classes: tuple[str, ...], view: View | None) -> Party:
+    """The party with its rows, before it has learnt anything."""
+    settings = setup.settings
+    return Party(
+        setup.name,
+        setup.cast[setup.name],
+        settings.parties.get(setup.name, settings.recipe),
+        schedule_of(settings),
+        setup.rows.splits,
+        setup.rows.preparation,
+        classes,
+        torch.device(settings.run.device),
+        view,
+    )
 
 
 def sends_of(federation: Federation, name: str) -> tuple[Kind, ...]:
@@ -369,17 +386,7 @@ class _Member:
     def _new_party(self, start: Start) -> Party:
         setup, settings = self.setup, self.setup.settings
         classes = tuple(str(name) for name in start.told.get("classes", self._classes))
-        party = Party(
-            setup.name,
-            setup.cast[setup.name],
-            settings.parties.get(setup.name, settings.recipe),
-            schedule_of(settings),
-            setup.rows.splits,
-            setup.rows.preparation,
-            classes,
-            torch.device(settings.run.device),
-            setup.rows.view,
-        )
+        party = party_of(setup, classes, setup.rows.view)
         if settings.found.method.signs(settings.options):
             party.identity = setup.identity(f"run {start.run} attempt {start.attempt}")
         party.on_epoch = self.observer.epoch

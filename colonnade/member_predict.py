@@ -22,10 +22,10 @@ from torch import Tensor
 
 from colonnade import folder as folders
 from colonnade import state
-from colonnade.assemble import of, schedule_of
+from colonnade.assemble import of
 from colonnade.data import Column, Preparation, Split
 from colonnade.errors import DataError, MethodError, RunError
-from colonnade.member import Log, Say, Setup, connect, signals
+from colonnade.member import Log, Say, Setup, connect, party_of, signals
 from colonnade.method import bind
 from colonnade.partition import View
 from colonnade.party import Party
@@ -166,18 +166,7 @@ def _talks(me: str, kind: Kind) -> MethodError:
 
 def _party(setup: Setup, saved: Mapping[str, Any], classes: tuple[str, ...]) -> Party:
     """A party that has trained, with new rows."""
-    settings = setup.settings
-    made = Party(
-        setup.name,
-        setup.cast[setup.name],
-        settings.parties.get(setup.name, settings.recipe),
-        schedule_of(settings),
-        setup.rows.splits,
-        setup.rows.preparation,
-        classes,
-        torch.device(settings.run.device),
-        View.of(saved["view"]) if saved["view"] else None,
-    )
+    made = party_of(setup, classes, View.of(saved["view"]) if saved["view"] else None)
     made.load_weights(saved["weights"])
     return made
 

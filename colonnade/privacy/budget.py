@@ -152,8 +152,8 @@ def _composed(releases: Releases, delta: float) -> float:
     from dp_accounting import LaplaceDpEvent
     from dp_accounting.pld import PLDAccountant
 
-    # Coarser steps make the bound larger, never wrong. So many keep it to a part in 10 000, and
-    # to some 50 ms.
+    # Coarser steps make the bound larger, never wrong. So many keep it small, and
+    # the accountant quick.
     step = max(min(epsilon for epsilon, _ in releases) / 100, total / 2e4)
     # That the sample is replaced, not added or removed, is in the 2 of Δ already.
     accountant = PLDAccountant(value_discretization_interval=step)
