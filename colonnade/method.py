@@ -42,6 +42,14 @@ def active_and_passives(parties: Sequence[str], holder: str, options: Any) -> di
 
 
 @dataclass(frozen=True)
+class Start:
+    """A phase that ends before the first message: runs that agree so far may share it."""
+
+    phase: str
+    options: tuple[str, ...]  # all that it depends on
+
+
+@dataclass(frozen=True)
 class Method:
     """One method: all that a runtime, the config and the report need to know about it."""
 
@@ -71,6 +79,7 @@ class Method:
     signs: Callable[[Any], bool] = lambda options: False  # every party needs me.identity
     # (passive parties that are there, options): raises a MethodError where they are too few
     check_present: Callable[[Sequence[str], Any], None] = lambda passives, options: None
+    start: Start | None = None  # what parties do before the first message, where it is long
     reference: str = ""  # the paper
 
     def __post_init__(self) -> None:

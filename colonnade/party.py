@@ -128,6 +128,7 @@ class Party:
         self.figures: dict[str, float] = {}  # what it measured beside accuracies, as it is now
         self.on_epoch: Callable[[str, dict[str, Any]], None] | None = None
         self.on_checkpoint: Callable[[Party], None] | None = None
+        self.on_phase_end: Callable[[Party], None] | None = None
         self.stop_at: int | None = None  # steps after which to save oneself and stop
         self._kept: dict[str, Any] = {}
         self._optimizers: list[torch.optim.Optimizer] = []
@@ -229,6 +230,8 @@ class Party:
             every = self.schedule.checkpoint_epochs
             if every and (position[0] % every == 0 or position[0] == count):
                 self._checkpoint()
+            if position[0] == count and self.on_phase_end is not None:
+                self.on_phase_end(self)
         self._at, self.phase = "", "setup"
 
     def enough(self) -> None:

@@ -22,7 +22,7 @@ from colonnade.observer import Observer
 from colonnade.party import Party
 from colonnade.result import Result, account, combine, divergence
 from colonnade.runtime import local
-from colonnade.runtime.checkpoint import Checkpoints
+from colonnade.runtime.checkpoint import Checkpoints, SharedStart
 from colonnade.runtime.drive import reproducible
 from colonnade.wire import Ledger, Wire, ledger
 from colonnade.wire.record import Recorder
@@ -44,6 +44,7 @@ def run(
     lose: Mapping[str, int] | None = None,
     runtime: Runtime | None = None,
     processes: Options | None = None,
+    starts: str | Path | None = None,
 ) -> Result:
     """Train one configuration and return its result.
 
@@ -58,6 +59,8 @@ def run(
     runtime    "local": all parties in this process (the default); "process": one process each,
                over mutual TLS; a resumed run keeps its own
     processes  how those are looked after; see launch.Options
+    starts     a folder in which runs that train alike before their first message share that part,
+               where the method says what it depends on; only with runtime "local"
     """
     began = time.perf_counter()
     observer = observer or Observer()
@@ -105,6 +108,11 @@ def run(
         if resume:
             for name, snapshot in (checkpoints.latest() or {}).items():
                 federation.parties[name].resume(snapshot)
+        elif starts is not None and (start := _shared_start(settings, federation, Path(starts))):
+            for name, snapshot in start.snapshots().items():
+                federation.parties[name].resume(snapshot)
+            for party in federation.parties.values():
+                party.on_phase_end = start.keep
         for party in federation.parties.values():
             party.on_epoch, party.on_checkpoint = observer.epoch, checkpoints.save
         if settings.found.method.signs(settings.options):
@@ -204,6 +212,16 @@ def _measure_absence(
         content["metrics"][split]["absent"] = shares
     if found:
         state.write_text(json.dumps(content, indent=1), folder / "result.json")
+
+
+def _shared_start(settings: Config, federation: Federation, folder: Path) -> SharedStart | None:
+    """What this run may share with others, under all that decides it."""
+    start = settings.found.method.start
+    if start is None:
+        return None
+    kept = {name: getattr(settings.options, name) for name in start.options}
+    alike = replace(settings, options=type(settings.options)(**kept))
+    return SharedStart(folder / alike.sha256(), start.phase, list(federation.parties))
 
 
 def _same_runtime(asked: str | None, before: str, folder: Path) -> Any:

@@ -37,7 +37,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.errors import ConfigError, MethodError
-from colonnade.method import Method, Role
+from colonnade.method import Method, Role, Start
 from colonnade.models import cuts, network, split
 from colonnade.models.joined import (
     Connect,
@@ -81,7 +81,7 @@ BLOCK = Kind("block", None, reveals="what all public parts have learnt together"
 ROWS = Kind("row_count", None, reveals="how many rows will be evaluated", dtype="any")
 EMBEDDING = Kind("embedding", ("batch", "width"), reveals="evaluated rows, through f_m")
 SCORES = Kind("scores", None, reveals="what u makes of the evaluated rows")
-SERVER = "server"
+SERVER, LOCAL = "server", "local"
 
 
 @dataclass(frozen=True)
@@ -138,26 +138,33 @@ class FedEmb:
 
 
 async def client(me: Party, server: Peer, clients: list[Peer], cfg: FedEmb) -> None:
-    if cfg.epsilon:
-        if not me.schedule.checkpoint_epochs:
-            raise ConfigError(
-                [
-                    "epsilon needs checkpoints, [checkpoint] epochs = 1: else a resumed run would "
-                    "release everything once more"
-                ]
-            )
-        for _ in me.epochs("secret", 1):  # a checkpoint has it before anything is released
-            me.state["secret"] = secrets.token_bytes(SECRET_BYTES).hex()
+    if cfg.epsilon and not me.schedule.checkpoint_epochs:
+        raise ConfigError(
+            [
+                "epsilon needs checkpoints, [checkpoint] epochs = 1: else a resumed run would "
+                "release everything once more"
+            ]
+        )
     private, public = models_of(me, cfg)
     optimizer = me.optimizer(private, public)
-    for epoch in me.epochs(count=local_epochs(me, cfg)):
-        for batch in me.batches(shared=False):  # 1.
+
+    def learn() -> None:  # 1.
+        for batch in me.batches(shared=False):
             loss = F.cross_entropy(public(private(batch.x)), batch.labels)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             me.log(loss=loss)
-        if not ends_round(me, epoch, cfg):
+
+    for _ in me.epochs(LOCAL):
+        learn()
+    if cfg.epsilon:
+        for _ in me.epochs("secret", 1):  # a checkpoint has it before anything is released
+            me.state["secret"] = secrets.token_bytes(SECRET_BYTES).hex()
+    for epoch in me.epochs(count=epochs_of(cfg)):
+        if epoch:
+            learn()
+        if epoch % cfg.later_epochs:
             continue
         due = me.evaluations
         for rows in due:
@@ -173,11 +180,11 @@ async def client(me: Party, server: Peer, clients: list[Peer], cfg: FedEmb) -> N
 
 
 async def server(me: Party, clients: list[Peer], cfg: FedEmb) -> None:
-    if cfg.epsilon:
-        for _ in me.epochs("secret", 1):
+    for phase, count in ((LOCAL, None), ("secret", int(cfg.epsilon > 0))):
+        for _ in me.epochs(phase, count):
             pass  # so that all have checkpoints at the same places
-    for epoch in me.epochs(count=local_epochs(me, cfg)):
-        if not ends_round(me, epoch, cfg):
+    for epoch in me.epochs(count=epochs_of(cfg)):
+        if epoch % cfg.later_epochs:
             continue
         told = [await heard(peer, cfg) for peer in clients]  # 3.
         check_alike(clients, told, cfg)
@@ -491,13 +498,9 @@ def own_logits(me: Party, private: nn.Module, public: nn.Module, split: str) -> 
         return torch.cat([public(private(batch.x)) for batch in me.rows(split)])
 
 
-def local_epochs(me: Party, cfg: FedEmb) -> int:
-    return me.schedule.epochs + (cfg.rounds - 1) * cfg.later_epochs
-
-
-def ends_round(me: Party, epoch: int, cfg: FedEmb) -> bool:
-    done = epoch + 1 - me.schedule.epochs
-    return done >= 0 and done % cfg.later_epochs == 0
+def epochs_of(cfg: FedEmb) -> int:
+    """Of all rounds after the local phase: the first needs none, and ends the first epoch."""
+    return 1 + (cfg.rounds - 1) * cfg.later_epochs
 
 
 def cast(parties: Sequence[str], holder: str, options: FedEmb) -> dict[str, str]:
@@ -544,5 +547,6 @@ METHOD = Method(
     hub="server",
     aligned=lambda options: options.setting == "vertical",
     own_labels=True,
+    start=Start(LOCAL, ("cut",)),
     reference="FedEmb: A Vertical and Hybrid Federated Learning Algorithm",
 )

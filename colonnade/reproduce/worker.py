@@ -22,6 +22,7 @@ from colonnade.run import run
 
 KEPT = ("reconstruction.safetensors", "result.json")  # the last makes it count
 UNFINISHED = "unfinished"  # beside cells/: runs in progress, and what failed ones left
+STARTS = "starts"  # beside cells/: local training that runs have in common
 
 
 def main() -> None:
@@ -40,7 +41,7 @@ def train(config: dict[str, object], folder: Path) -> str:
     draft = folder.parents[1] / UNFINISHED / folder.name
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        run(config, out=draft)
+        run(config, out=draft, starts=folder.parents[1] / STARTS)
     except ColonnadeError as error:
         return f"{type(error).__name__}: {error}"
     folder.mkdir(parents=True, exist_ok=True)

@@ -9,6 +9,7 @@ A resumed run starts every role from the newest place that all members have reac
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -116,6 +117,35 @@ class Checkpoints:
 
     def _complete(self, place: Path) -> bool:
         return all(self._file(place, name).with_suffix(".json").exists() for name in self._members)
+
+
+class SharedStart:
+    """How far parties come before their first message, kept for other runs that come as far.
+
+    starts/<digest>/bank.safetensors + bank.json
+    """
+
+    def __init__(self, folder: Path, phase: str, members: Sequence[str]) -> None:
+        self._folder, self._phase, self._members = folder, phase, tuple(members)
+        self._draft = folder.with_name(f"{folder.name}.{os.getpid()}")  # others may be at it too
+
+    def snapshots(self) -> dict[str, Any]:
+        """What another run has left, by party; nothing if none has."""
+        if not self._folder.exists():
+            return {}
+        return {name: state.load(self._folder / name) for name in self._members}
+
+    def keep(self, party: Party) -> None:
+        """At the end of a phase: keep what this party has reached by it."""
+        if party.position[0] != self._phase or self._folder.exists():
+            return
+        self._draft.mkdir(parents=True, exist_ok=True)
+        state.save(party.snapshot(), self._draft / party.name)
+        if all((self._draft / f"{name}.json").exists() for name in self._members):
+            try:
+                self._draft.rename(self._folder)
+            except OSError:  # another run was faster
+                shutil.rmtree(self._draft)
 
 
 class OwnCheckpoints:

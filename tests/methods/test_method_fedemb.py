@@ -234,11 +234,13 @@ def test_a_client_trains_by_itself_as_a_plain_loop(tmp_path: Path) -> None:
         private, public = seen.starts[name]
         plain = party.optimizer(private, public)
         with reproducible(1, False):
-            for _ in party.epochs(count=4):
-                for batch in party.batches(shared=False):
-                    plain.zero_grad()
-                    F.cross_entropy(public(private(batch.x)), batch.labels).backward()
-                    plain.step()
+            party.skip_to("train", 1, 0)  # in its first epoch, nothing is trained
+            for phase, count in (("local", 2), ("train", 3)):
+                for _ in party.epochs(phase, count):
+                    for batch in party.batches(shared=False):
+                        plain.zero_grad()
+                        F.cross_entropy(public(private(batch.x)), batch.labels).backward()
+                        plain.step()
         assert same(seen.weights(name)["private"], private.state_dict())
         assert same(seen.weights(name)["public"], public.state_dict())
         assert same(seen.parts(name)[-1], part_of(public))
@@ -719,15 +721,15 @@ def test_the_smallest_client_says_how_many_groups_are_joined(tmp_path: Path) -> 
 
 
 def test_rounds_and_epochs(tmp_path: Path) -> None:
-    """The first round has `epochs` of them, every other one `later_epochs`."""
+    """The first round has `epochs` of them, before it; every other one `later_epochs`."""
     seen = train(tmp_path / "run", settings({"rounds": 3, "later_epochs": 2}, epochs=3))
     history = [row["parties"] for row in seen.result.history]
-    assert len(history) == 7
-    assert all("loss" in row["party1"] for row in history)
-    assert ["server" in row for row in history] == [n in (3, 5, 7) for n in range(1, 8)]
-    assert ["ppm" in row["party2"] for row in history] == [n in (3, 5, 7) for n in range(1, 8)]
+    assert [row["phase"] for row in seen.result.history] == ["local"] * 3 + ["train"] * 5
+    assert ["loss" in row["party1"] for row in history] == [n != 4 for n in range(1, 9)]
+    assert ["server" in row for row in history] == [n in (4, 6, 8) for n in range(1, 9)]
+    assert ["ppm" in row["party2"] for row in history] == [n in (4, 6, 8) for n in range(1, 9)]
     assert seen.parties["party1"].steps == 7 * 5
-    assert [m.epoch for m in seen.messages if m.kind is fedemb.PUBLIC][::3] == [2, 4, 6]
+    assert [m.epoch for m in seen.messages if m.kind is fedemb.PUBLIC][::3] == [0, 2, 4]
     alone = ["test_alone_accuracy" in row["party1"] for row in history]
     assert alone == ["server" in row for row in history]
 
@@ -868,10 +870,55 @@ def test_the_control_knows_nothing_and_changes_nothing(tmp_path: Path) -> None:
 
 def test_evaluation_follows_the_schedule(tmp_path: Path) -> None:
     """At the ends of those rounds that fall on an epoch to evaluate; and at the very end."""
-    seen = train(tmp_path / "run", settings({"rounds": 4}, evaluate_every=2, epochs=2))
+    seen = train(tmp_path / "run", settings({"rounds": 5}, evaluate_every=2, epochs=2))
     joint = ["test_accuracy" in row["parties"]["party1"] for row in seen.result.history]
-    assert joint == [False, True, False, True, True]
-    assert [v["evaluations"] for v in seen.values("public_part", "party1")] == [1, 0, 1, 1]
+    assert joint == [False, False, False, True, False, True, True]
+    assert [v["evaluations"] for v in seen.values("public_part", "party1")] == [0, 1, 0, 1, 1]
+
+
+def test_runs_that_begin_alike_share_their_local_training(tmp_path: Path) -> None:
+    """Also under other options than those that it was trained under; to the same bits."""
+    told = {"groups": 10, "rounds": 2, "noise": 0.5}
+    plain = train(tmp_path / "plain", settings(told, epochs=2))
+    first = train(tmp_path / "first", settings({}, epochs=2), starts=tmp_path / "starts")
+    assert len(list((tmp_path / "starts").iterdir())) == 1
+    trained: list[str] = []
+
+    def watch(patch: pytest.MonkeyPatch) -> None:
+        batches = Party.batches
+
+        def spied(me: Party, **named: Any) -> Any:
+            trained.append(me.position[0])
+            return batches(me, **named)
+
+        patch.setattr(Party, "batches", spied)
+
+    shared = train(tmp_path / "run", settings(told, epochs=2), watch, starts=tmp_path / "starts")
+    assert set(trained) == {"train"}
+    assert shared.result.weights_sha256 == plain.result.weights_sha256
+    assert shared.result.weights_sha256 != first.result.weights_sha256
+    assert shared.result.metrics == plain.result.metrics
+    assert shared.result.wire["by_kind"] == plain.result.wire["by_kind"]
+    before = [row["parties"]["party1"]["loss"] for row in plain.result.history[:2]]
+    assert [row["parties"]["party1"]["loss"] for row in shared.result.history[:2]] == before
+    others: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"cut": "layer1"}, {}),
+        ({}, {"epochs": 1}),
+        ({}, {"lr": 0.02}),
+        ({}, {"seed": SEED + 1}),
+    ]
+    for number, (options, change) in enumerate(others, start=2):
+        tree = settings(options, **({"epochs": 2} | change))
+        train(tmp_path / f"other{number}", tree, starts=tmp_path / "starts")
+        assert len(list((tmp_path / "starts").iterdir())) == number
+
+
+def test_a_shared_start_holds_no_secret(tmp_path: Path) -> None:
+    tree = settings({"epsilon": 4.0})
+    seen = train(tmp_path / "run", tree, starts=tmp_path / "starts")
+    assert seen.parties["party1"].state["secret"]
+    (start,) = (tmp_path / "starts").iterdir()
+    assert "secret" not in state.load(start / "party1")["state"]
 
 
 # ---- networks ------------------------------------------------------------------------------------
