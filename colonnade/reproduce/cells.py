@@ -14,7 +14,7 @@ from typing import Any
 
 from colonnade.report import overview
 from colonnade.reproduce.plan import Fill, Place, Planned
-from colonnade.reproduce.table import ACCURACY, PSNR, Claim, Table
+from colonnade.reproduce.table import ACCURACY, BALANCED, PSNR, Claim, Table
 
 Result = Mapping[str, Any]  # a parsed result.json
 Results = Mapping[str, Result]  # by the run's key
@@ -110,6 +110,9 @@ def value(result: Result, fill: Fill) -> float | None:
     if fill.metric == ACCURACY:
         number = overview.number(test.get(ACCURACY))
         return None if number is None else 100 * number
+    if fill.metric == BALANCED:
+        recalls = [row[k] / sum(row) for k, row in enumerate(test.get("confusion") or ()) if sum(row)]
+        return 100 * fmean(recalls) if recalls else None
     scores = test.get(fill.metric, {})
     numbers = [overview.number(scores.get(party)) for party in fill.parties or scores]
     known = [scale * number for number in numbers if number is not None]

@@ -29,6 +29,7 @@ from colonnade.errors import ConfigError
 from colonnade.recipe import Recipe
 
 ACCURACY = "accuracy"  # metrics.test.accuracy; any other metric is one number per party
+BALANCED = "balanced"  # the mean over the classes of how many of each are found
 PSNR, SSIM = "psnr", "ssim"  # in dB, and from 0 to 1: how alike an attacker's images are
 Selection = Mapping[str, tuple[str, ...]]
 Expected = Mapping[tuple[str, str, str], tuple[float, float | None]]
