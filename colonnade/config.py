@@ -173,7 +173,8 @@ def dumps(config: Config) -> str:
     """The resolved configuration as TOML."""
     import tomli_w
 
-    return tomli_w.dumps(config.resolved())
+    caveats = config.found.method.caveats(config.options)
+    return "".join(f"# {line}\n" for line in caveats) + tomli_w.dumps(config.resolved())
 
 
 def check_name(name: str, what: str) -> list[str]:

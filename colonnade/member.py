@@ -488,7 +488,8 @@ class _Member:
         warnings = [line for told in accounts.values() for line in told.get("warnings", [])]
         warnings += remarks
         warnings += divergence(content["history"])
-        content |= {"status": status, "error": problem, "warnings": warnings}
+        content["warnings"] += warnings
+        content |= {"status": status, "error": problem}
         state.write_text(json.dumps(content, indent=1), self.folder / "result.json")
 
 

@@ -122,7 +122,7 @@ def combine(
         "runtime": runtime,
         "status": "finished",
         "error": "",
-        "warnings": [],
+        "warnings": list(settings.found.method.caveats(settings.options)),
         "config": settings.resolved(),
         "config_sha256": settings.sha256(),
         "data": dict(data)

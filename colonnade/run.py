@@ -158,8 +158,8 @@ def run(
                 seconds=seconds,
             )
             content["wire"]["head"] = book.head
-            warnings += divergence(content["history"])
-            content |= {"status": status, "error": problem, "warnings": warnings}
+            content["warnings"] += [*warnings, *divergence(content["history"])]
+            content |= {"status": status, "error": problem}
             state.write_text(json.dumps(content, indent=1), folder / "result.json")
         # 5. The trained models; checkpoints have done their work.
         for party in federation.parties.values():

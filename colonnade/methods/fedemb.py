@@ -520,6 +520,16 @@ def client_sends(cfg: FedEmb, _: int) -> list[Kind]:
     return told + ([MEMBERSHIP] if shared else [])
 
 
+def caveats(cfg: FedEmb) -> list[str]:
+    asked = [f"{key} = {getattr(cfg, key)}" for key in ("noise", "generalise") if getattr(cfg, key)]
+    if not asked or cfg.epsilon:
+        return []
+    return [
+        f"no guarantee: nothing follows from [fedemb] {' and '.join(asked)} for anybody's privacy. "
+        "epsilon would give one"
+    ]
+
+
 METHOD = Method(
     name="fedemb",
     summary="upper networks joined at a server, and tuned on aggregated embeddings",
@@ -548,5 +558,6 @@ METHOD = Method(
     aligned=lambda options: options.setting == "vertical",
     own_labels=True,
     start=Start(LOCAL, ("cut",)),
+    caveats=caveats,
     reference="FedEmb: A Vertical and Hybrid Federated Learning Algorithm",
 )

@@ -111,7 +111,9 @@ def value(result: Result, fill: Fill) -> float | None:
         number = overview.number(test.get(ACCURACY))
         return None if number is None else 100 * number
     if fill.metric == BALANCED:
-        recalls = [row[k] / sum(row) for k, row in enumerate(test.get("confusion") or ()) if sum(row)]
+        recalls = [
+            row[k] / sum(row) for k, row in enumerate(test.get("confusion") or ()) if sum(row)
+        ]
         return 100 * fmean(recalls) if recalls else None
     scores = test.get(fill.metric, {})
     numbers = [overview.number(scores.get(party)) for party in fill.parties or scores]

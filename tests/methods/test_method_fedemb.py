@@ -913,6 +913,30 @@ def test_runs_that_begin_alike_share_their_local_training(tmp_path: Path) -> Non
         assert len(list((tmp_path / "starts").iterdir())) == number
 
 
+@pytest.mark.parametrize(
+    ("options", "asked"),
+    [
+        ({"noise": 0.5}, "noise = 0.5"),
+        ({"generalise": 0.1, "noise": 0.5}, "noise = 0.5 and generalise = 0.1"),
+        ({}, ""),
+        ({"epsilon": 4.0, "generalise": 0.1}, ""),
+    ],
+    ids=str,
+)
+def test_heuristics_say_that_they_guarantee_nothing(
+    options: dict[str, Any], asked: str, tmp_path: Path
+) -> None:
+    """In the log and the report, which show warnings; in config.toml, which still can be read."""
+    seen = train(tmp_path / "run", settings(options))
+    said = [f"no guarantee: nothing follows from [fedemb] {asked} for anybody's privacy. "] * (
+        asked != ""
+    )
+    assert [w.removesuffix("epsilon would give one") for w in seen.result.content["warnings"]] == said
+    text = (tmp_path / "run" / "config.toml").read_text()
+    assert text.startswith(f"# {said[0]}" if said else "method")
+    assert config.load(tmp_path / "run" / "config.toml").options.noise == options.get("noise", 0.0)
+
+
 def test_a_shared_start_holds_no_secret(tmp_path: Path) -> None:
     tree = settings({"epsilon": 4.0})
     seen = train(tmp_path / "run", tree, starts=tmp_path / "starts")
