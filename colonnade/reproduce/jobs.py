@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,7 @@ from typing import IO, Any
 from colonnade import report
 from colonnade.errors import RunError
 from colonnade.reproduce.plan import Planned
-from colonnade.reproduce.worker import STARTS, UNFINISHED
+from colonnade.reproduce.worker import UNFINISHED
 from colonnade.result import read_json
 
 LOG = "workers.log"
@@ -82,7 +81,6 @@ def _tidy(folder: Path) -> None:
         (folder / LOG).unlink()
     with suppress(OSError):
         (folder / UNFINISHED).rmdir()
-    shutil.rmtree(folder / STARTS, ignore_errors=True)
 
 
 def _serve(
