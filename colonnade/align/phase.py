@@ -1,0 +1,84 @@
+"""Alignment as the first phase of a run: whatever the method, its role begins on common rows.
+
+    every party with rows    1. the intersection (psi.py)
+                             2. keep the common rows, in the common order
+                             3. the method's own role
+
+The positions are kept in checkpoints: a run that goes on does not ask again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from colonnade.align.ids import normalise
+from colonnade.align.psi import Alignment, by_rank, common_rows
+from colonnade.data import check_labels
+from colonnade.errors import DataError, MethodError
+from colonnade.party import Party
+from colonnade.wire import Peer
+
+PHASE, COMMON = "align", "common rows"
+
+
+async def aligned(
+    role: Coroutine[Any, Any, Any],
+    me: Party,
+    peers: Sequence[Peer],
+    options: Alignment,
+    truth: Tensor | None = None,
+) -> Any:
+    """The role, on common rows.
+
+    peers  all others that bring rows
+    truth  in a simulation: what the intersection must be
+    """
+    try:
+        for _ in me.epochs(PHASE, 1):
+            me.phase = "setup"  # where the ledger books it
+            if me.names:
+                found = await common_rows(me, peers, me.names, options)
+                if truth is not None and not torch.equal(found, truth):
+                    raise MethodError(f"'{me.name}' found other rows than are common: a mistake")
+                me.state[COMMON] = found
+        if me.names:
+            keep(me, me.state[COMMON])
+    except BaseException:
+        role.close()
+        raise
+    return await role
+
+
+def keep(me: Party, rows: Tensor) -> None:
+    """From now on these are all the rows that the party has."""
+    before = {name: len(split) for name, split in me.splits.items()}
+    me.take(rows)
+    for name, split in me.splits.items():
+        if before[name] and not len(split):
+            raise DataError(
+                f"none of the {len(rows)} common rows is for '{name}': bring more rows, or change "
+                "[data] test and validation, or the seed"
+            )
+    labels = me.splits["train"].y
+    if labels is not None:
+        try:
+            check_labels(labels, me.classes)
+        except DataError as error:
+            raise DataError(f"'{me.name}', of the {len(rows)} common rows: {error}") from error
+
+
+def plainly(names: Mapping[str, Sequence[str]], options: Alignment) -> dict[str, Tensor]:
+    """What the intersection must be, by party: for simulations, where one process has all ids."""
+    ids = {
+        party: normalise(own, party, casefold=options.casefold, most=options.most)
+        for party, own in names.items()
+    }
+    common = set.intersection(*(set(own) for own in ids.values()))
+    return {
+        party: by_rank([row for row, text in enumerate(own) if text in common], own)
+        for party, own in ids.items()
+    }

@@ -1,0 +1,591 @@
+"""Private set intersection against plain sets, and against messages that are not as they should."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from colonnade.align import KINDS, Alignment, common_rows, engine, psi, table
+from colonnade.errors import ColonnadeError, DataError, MethodError, Untrusted
+from colonnade.party import Party, Schedule
+from colonnade.recipe import Recipe
+from colonnade.runtime import local
+from colonnade.wire import Kind, Ledger, Peer, Value, codec, ledger
+
+NAMES = ("bank", "clinic", "shop", "tower", "union")
+ENGINES: tuple[engine.EngineName, ...] = ("ristretto", "openmined")
+Ids = Mapping[str, Sequence[object]]
+# (sender, receiver, Kind, how many of these went before, value): what arrives instead
+Tamper = Callable[[str, str, str, int, Any], Any]
+
+
+@dataclass
+class Meeting:
+    """All parties in one process; one that fails does not stop the others."""
+
+    tamper: Tamper | None = None
+    queues: dict[tuple[str, str, str], deque[Value]] = field(
+        default_factory=lambda: defaultdict(deque)
+    )
+    sent: list[tuple[str, str, str, Any]] = field(default_factory=list)
+    rows: dict[str, list[int]] = field(default_factory=dict)
+    errors: dict[str, ColonnadeError] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)
+
+    def hold(self, ids: Ids, options: Alignment) -> Meeting:
+        roles: dict[str, Any] = {}
+        for name in ids:
+            peers = [Peer(other, Line(name, self)) for other in ids if other != name]
+            roles[name] = common_rows(party(name), peers, ids[name], options)
+        wanted: dict[str, Any] = dict.fromkeys(ids)
+        moved = True
+        while moved:
+            moved = False
+            for name in [n for n in ids if n not in self.rows and n not in self.errors]:
+                while True:
+                    answer, want = None, wanted[name]
+                    if want is not None:
+                        queue = self.queues[want.peers[0].name, name, want.kind.name]
+                        if not queue:
+                            break
+                        answer = queue.popleft()
+                    moved = True
+                    try:
+                        wanted[name] = roles[name].send(answer)
+                    except StopIteration as end:
+                        assert end.value.dtype == torch.int64
+                        self.rows[name] = end.value.tolist()
+                        break
+                    except ColonnadeError as error:
+                        self.errors[name] = error
+                        break
+        self.waiting = set(ids) - self.rows.keys() - self.errors.keys()
+        for role in roles.values():
+            role.close()
+        return self
+
+
+@dataclass
+class Line:
+    """A party's wire, through the codec."""
+
+    sender: str
+    meeting: Meeting
+
+    def put(self, receiver: str, kind: Kind, value: Value) -> None:
+        assert kind in KINDS
+        kind.check(value, self.sender)
+        meeting, lane = self.meeting, (self.sender, receiver, kind.name)
+        value = codec.decode(codec.encode(value))
+        before = sum(entry[:3] == lane for entry in meeting.sent)
+        if meeting.tamper is not None:
+            value = meeting.tamper(*lane, before, value)
+        meeting.sent.append((*lane, value))
+        meeting.queues[lane].append(value)
+
+    def reaches(self, receiver: str) -> bool:
+        return True
+
+
+def party(name: str) -> Party:
+    recipe, schedule = Recipe(), Schedule(seed=1, epochs=1, batch_size=1)
+    return Party(name, "passive", recipe, schedule, {}, None, (), torch.device("cpu"))
+
+
+def options(name: engine.EngineName = "ristretto", **changes: Any) -> Alignment:
+    return Alignment(**({"engine": name, "minimum": 0} | changes))
+
+
+def check(ids: Ids, chosen: Alignment) -> Meeting:
+    """Everybody has the rows of the plain intersection, in one order."""
+    meeting = Meeting().hold(ids, chosen)
+    assert not meeting.errors and not meeting.waiting
+    assert not any(meeting.queues.values())  # nothing was sent in vain
+    common = set.intersection(*(set(map(str, rows)) for rows in ids.values()))
+    found = [[str(ids[name][row]) for row in meeting.rows[name]] for name in ids]
+    assert len(found[0]) == len(common) and set(found[0]) == common
+    assert all(order == found[0] for order in found)
+    return meeting
+
+
+def overlapping(size: int, parties: int = 2, seed: int = 0) -> dict[str, list[str]]:
+    """Sets of about `size`, of which about half is common to all; each in an order of its own."""
+    draw = np.random.default_rng(seed)
+    shared = [f"common-{seed}-{i}" for i in range(size - size // 2)]
+    ids = {}
+    for name in NAMES[:parties]:
+        own = [f"{name}-{seed}-{i}" for i in range(size // 2)]
+        ids[name] = [(shared + own)[i] for i in draw.permutation(size)]
+    return ids
+
+
+# ---- equal to plain sets -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize("size", [0, 1, 2, 10, 1000])
+def test_it_is_the_intersection(name: engine.EngineName, size: int) -> None:
+    check(overlapping(size), options(name))
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_ten_thousand_in_several_pieces(
+    name: engine.EngineName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psi, "CHUNK_BYTES", 1 << 16)
+    ids = overlapping(10_000)
+    ids["clinic"] = ids["clinic"][:7_001]  # other numbers of pieces, the last one short
+    meeting = check(ids, options(name))
+    pieces = [value for _, _, kind, value in meeting.sent if kind == "psi_points"]
+    assert len(pieces) > 8 and max(piece.numel() for piece in pieces) <= 1 << 16
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        (["a", "b", "c"], ["x", "y"]),  # disjoint
+        (["a", "b", "c"], ["c", "a", "b"]),  # equal
+        (["a", "b", "c", "d"], ["d", "b"]),  # a subset
+        (["b"], ["d", "b", "z"]),
+        ([], ["d", "b", "z"]),
+        (["Zoë", "дом", "東京", "🦊", "a b"], ["東京", "🦊", "дом", "zoe", "ab"]),
+        ([7, 8, 2**70], ["8", "7", "007", str(2**70)]),  # numbers as text
+    ],
+)
+def test_small_sets(
+    name: engine.EngineName, left: Sequence[object], right: Sequence[object]
+) -> None:
+    check({"bank": left, "shop": right}, options(name))
+    check({"shop": left, "bank": right}, options(name))
+
+
+@pytest.mark.parametrize("parties", [3, 5])
+@pytest.mark.parametrize("size", [1, 2, 40])
+def test_more_than_two_parties(parties: int, size: int) -> None:
+    ids = overlapping(size, parties)
+    names = list(ids)
+    for at, name in enumerate(names):  # some ids that all but one have, some that only two have
+        for other in names:
+            if other != name:
+                ids[other].append(f"all but {name}")
+        ids[name].append(f"pair {at}")
+        ids[names[at - 1]].append(f"pair {at}")
+    check(ids, options())
+
+
+def test_sets_of_very_different_size_at_three_parties() -> None:
+    many = [f"id {i}" for i in range(300)]
+    check({"bank": many[7:9], "clinic": many, "shop": many[5:50:3]}, options())
+    check({"bank": many, "clinic": [], "shop": many[5:50:3]}, options())
+
+
+def test_both_engines_give_the_same_rows_in_the_same_order_and_so_does_a_second_run() -> None:
+    ids = overlapping(50)
+    first = check(ids, options()).rows
+    assert check(ids, options()).rows == first  # with other secrets
+    assert check(ids, options("openmined")).rows == first
+    in_order = [ids["bank"][row] for row in first["bank"]]
+    assert in_order != sorted(in_order)  # nor does the order say anything about ids
+
+
+def test_the_order_does_not_depend_on_where_a_party_keeps_its_rows() -> None:
+    ids = overlapping(30)
+    turned = ids | {"bank": ids["bank"][::-1]}
+    first, second = check(ids, options()).rows, check(turned, options()).rows
+    assert first["clinic"] == second["clinic"]
+
+
+def test_casefold() -> None:
+    ids = {"bank": ["Ann", "BOB", "Straße"], "shop": ["ann ", "bob", "STRASSE"]}
+    assert not Meeting().hold(ids, options()).rows["bank"]
+    rows = Meeting().hold(ids, options(casefold=True)).rows
+    assert rows["bank"] == rows["shop"] and sorted(rows["bank"]) == [0, 1, 2]
+
+
+def test_in_the_runtime_for_one_process(tmp_path: Path) -> None:
+    ids = overlapping(20, 3)
+    parties = {name: party(name) for name in ids}
+
+    def start(me: Party, wire: Any) -> Any:
+        peers = [Peer(name, wire) for name in ids if name != me.name]
+        return common_rows(me, peers, ids[me.name], options())
+
+    for strict in (False, True):
+        book = Ledger(tmp_path / f"ledger-{strict}.jsonl")
+        mail = local.Mailboxes({kind.name: kind for kind in KINDS}, book, strict=strict)
+        found = local.run(parties, start, mail)
+        book.close()
+        assert not mail.warnings()
+        rows = list(ledger.read(tmp_path / f"ledger-{strict}.jsonl"))
+        assert {row["kind"] for row in rows} == {kind.name for kind in KINDS}
+        assert {name: rows.tolist() for name, rows in found.items()} == check(ids, options()).rows
+    assert parties["bank"].spent["alignment"] > 0
+
+
+# ---- what crosses ------------------------------------------------------------------------------
+
+
+def raw(sent: Sequence[tuple[str, str, str, Any]]) -> bytes:
+    return b"|".join(codec.encode(value) for *_, value in sent)
+
+
+@pytest.mark.parametrize(
+    ("name", "parties"), [("ristretto", 2), ("ristretto", 3), ("openmined", 2)]
+)
+def test_no_payload_holds_an_id_or_a_hash_of_one(name: engine.EngineName, parties: int) -> None:
+    ids = overlapping(12, parties)
+    payload = raw(check(ids, options(name)).sent)
+    bare = engine.make("ristretto", 2)
+    monkey: Any = bare
+    monkey._blind = engine._scalar(1)  # H(id) under no secret
+    for text in {text for texts in ids.values() for text in texts}:
+        assert text.encode() not in payload
+        for algorithm in ("md5", "sha1", "sha256", "sha512", "blake2b", "sha3_256"):
+            digest = hashlib.new(algorithm, text.encode())
+            assert digest.digest()[:16] not in payload
+            assert digest.hexdigest()[:16].encode() not in payload
+        assert psi._rank(text)[:16] not in payload
+        assert bare.hide([text]).numpy().tobytes() not in payload
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_two_runs_share_no_point(name: engine.EngineName) -> None:
+    ids = overlapping(12)
+    runs = [check(ids, options(name)) for _ in range(2)]
+    first, second = (
+        {row.tobytes() for value in values(run, "psi_points") for row in value.numpy()}
+        for run in runs
+    )
+    assert len(first) == 2 * 2 * 12 - 6  # both sets, twice; the common ones meet
+    assert not first & second
+
+
+def values(meeting: Meeting, kind: str, sender: str = "", receiver: str = "") -> list[Any]:
+    return [
+        value
+        for one, other, name, value in meeting.sent
+        if name == kind and sender in ("", one) and receiver in ("", other)
+    ]
+
+
+def unread(points: Tensor) -> list[bytes]:
+    return [row.tobytes() for row in points.numpy()]
+
+
+def known_engines(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The secrets of all parties, in the order in which they begin."""
+    made: list[Any] = []
+    make = engine.make
+
+    def watched(name: engine.EngineName, parties: int) -> engine.Engine:
+        made.append(make(name, parties))
+        return made[-1]  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(engine, "make", watched)
+    return made
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_both_ends_shuffle(name: engine.EngineName, monkeypatch: pytest.MonkeyPatch) -> None:
+    engines = known_engines(monkeypatch)
+    ids = overlapping(60)
+    meeting = check(ids, options(name))
+    in_row_order = unread(engines[0].hide(ids["bank"]))
+    hidden = values(meeting, "psi_points", "bank")[0]
+    assert sorted(unread(hidden)) == sorted(in_row_order) and unread(hidden) != in_row_order
+    as_it_came = unread(engines[1].lock(hidden))
+    locked = unread(values(meeting, "psi_points", "clinic")[1])
+    assert sorted(locked) == sorted(as_it_came) and locked != as_it_came
+
+
+def test_of_three_parties_nobody_sees_the_finished_set_of_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    engines = known_engines(monkeypatch)
+    ids = overlapping(20, 3)
+    meeting = check(ids, options())
+    crossed = {row for value in values(meeting, "psi_points") for row in unread(value)}
+    assert len(crossed) == 3 * 3 * 20  # no set can be compared with another, at any hop
+    finished = set()
+    for text in {text for texts in ids.values() for text in texts}:
+        point = engines[0].finish(engines[0].hide([text]))
+        finished |= set(unread(engines[2].lock(engines[1].lock(point))))
+    common = {row for value in values(meeting, "psi_common") for row in unread(value)}
+    assert common <= finished and len(common) == 10  # the test knows what it looks for
+    assert not crossed & finished
+
+
+def test_the_tables_of_three_parties_say_nothing_about_two_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The counting party has some ids in common with one other, and cannot see how many."""
+    secrets: dict[str, Mapping[str, bytes]] = {}
+    finished: dict[str, Any] = {}
+    shares = psi._shares
+
+    def watched(points: Any, shared: Mapping[str, bytes]) -> Any:
+        (owner,) = set(NAMES[:3]) - set(shared)
+        secrets[owner], finished[owner] = shared, points
+        return shares(points, shared)
+
+    monkeypatch.setattr(psi, "_shares", watched)
+    many = [f"id {i}" for i in range(150)]
+    meeting = check({"bank": many, "clinic": many[:100], "shop": many[50:]}, options())
+    mine = finished["bank"]
+    held = {name: np.isin(keys(mine), keys(finished[name])) for name in ("clinic", "shop")}
+    assert held["clinic"].sum() == held["shop"].sum() == 100
+    both = held["clinic"] & held["shop"]
+    answers = {
+        name: table.decode(values(meeting, "psi_table", name)[0].numpy(), mine)
+        ^ table.digests(mine, table.VALUE, secrets["bank"][name])  # all it can take away
+        for name in held
+    }
+    together = answers["clinic"] ^ answers["shop"]
+    assert not together[both].any() and together[~both].any(axis=1).all()
+    for rows in (*answers.values(), together[~both]):
+        assert len(set(keys(rows))) == len(rows)  # no two alike, none 0 by itself
+        assert rows.any(axis=1).all()
+        bits = np.unpackbits(rows)
+        assert abs(bits.mean() - 0.5) < 5 * 0.5 / len(bits) ** 0.5
+
+
+def keys(rows: Any) -> Any:
+    return np.array([row.tobytes().hex() for row in rows])
+
+
+# ---- too few -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "parties"), [("ristretto", 2), ("ristretto", 3), ("openmined", 2)]
+)
+def test_with_too_few_common_rows_nobody_learns_which(
+    name: engine.EngineName, parties: int
+) -> None:
+    ids = overlapping(20, parties)  # 10 are common
+    meeting = Meeting().hold(ids, options(name, minimum=11))
+    assert meeting.errors.keys() == ids.keys()
+    for error in meeting.errors.values():
+        assert isinstance(error, DataError)
+        assert "fewer than 11 rows are common" in str(error)
+    kinds = {kind for _, _, kind, _ in meeting.sent}
+    assert "psi_points" in kinds and not kinds & {"psi_common", "psi_places"}
+    assert {int(value) for value in values(meeting, "psi_count")} == {psi.TOO_FEW}
+    check(ids, options(name, minimum=10))
+
+
+def test_a_set_below_the_minimum_ends_it_before_any_point_is_sent() -> None:
+    ids = overlapping(20, 3) | {"shop": ["a", "b"]}
+    meeting = Meeting().hold(ids, options(minimum=3))
+    assert meeting.errors.keys() == ids.keys()
+    assert all("fewer than 3 rows" in str(error) for error in meeting.errors.values())
+    assert {kind for _, _, kind, _ in meeting.sent} == {"psi_opening"}
+
+
+def test_no_shuffle_is_undone_for_less_than_the_minimum() -> None:
+    """A counting party that ignores the minimum gets nothing from the others."""
+    ids = overlapping(20, 3)
+
+    def lie(sender: str, receiver: str, kind: str, number: int, value: Any) -> Any:
+        return torch.tensor(10) if kind == "psi_count" else value
+
+    meeting = Meeting(lie).hold(ids, options(minimum=11))
+    for name in ("clinic", "shop"):
+        assert isinstance(meeting.errors[name], Untrusted)
+        assert "'bank' told" in str(meeting.errors[name])
+    assert not values(meeting, "psi_places")
+
+
+# ---- messages that are not as they should ------------------------------------------------------
+
+
+def at(kind: str, number: int, change: Callable[[Any], Any], sender: str = "clinic") -> Tamper:
+    """Change one message of 'clinic'."""
+
+    def tamper(one: str, other: str, name: str, before: int, value: Any) -> Any:
+        return change(value) if (one, name, before) == (sender, kind, number) else value
+
+    return tamper
+
+
+def row_is(content: bytes, row: int = 3) -> Callable[[Tensor], Tensor]:
+    def change(value: Tensor) -> Tensor:
+        changed = value.clone()
+        changed[row] = torch.tensor(list(content), dtype=value.dtype)
+        return changed
+
+    return change
+
+
+def first_twice(value: Tensor) -> Tensor:
+    changed = value.clone()
+    changed[1] = changed[0]
+    return changed
+
+
+def first_is(number: int) -> Callable[[Tensor], Tensor]:
+    def change(value: Tensor) -> Tensor:
+        changed = value.clone()
+        changed[0] = number
+        return changed
+
+    return change
+
+
+IDENTITY = bytes(32)
+NOT_CANONICAL = bytes([0xED, *[0xFF] * 30, 0x7F])  # p, which is another way to write 0
+NEGATIVE = bytes([1, *[0] * 31])
+NOT_ON_CURVE = bytes([2, *[0] * 31])
+
+
+def refused(meeting: Meeting, name: str, words: str, by: str = "clinic") -> None:
+    error = meeting.errors[name]
+    assert isinstance(error, Untrusted | DataError), error
+    assert f"'{by}'" in str(error) and words in str(error), error
+    assert not meeting.rows.get(name)
+
+
+@pytest.mark.parametrize("content", [IDENTITY, NOT_CANONICAL, NEGATIVE, NOT_ON_CURVE, b"\xff" * 32])
+@pytest.mark.parametrize("parties", [2, 3])
+def test_what_is_no_point_of_ristretto_is_refused(content: bytes, parties: int) -> None:
+    ids = overlapping(8, parties)
+    receiver = {2: "bank", 3: "shop"}[parties]  # the next one in the ring
+    meeting = Meeting(at("psi_points", 0, row_is(content))).hold(ids, options())
+    refused(meeting, receiver, "number 3 is no point")
+    assert not meeting.rows
+
+
+def test_a_finished_set_with_no_point_in_it_is_refused() -> None:
+    ids = overlapping(8, 3)
+    meeting = Meeting(at("psi_points", 2, row_is(IDENTITY))).hold(ids, options())
+    refused(meeting, "shop", "number 3 is no point")
+
+
+@pytest.mark.parametrize("content", [bytes(33), b"\x02" + b"\xff" * 32, b"\x05" + b"\1" * 32])
+def test_what_is_no_point_of_P256_is_refused(content: bytes) -> None:
+    meeting = Meeting(at("psi_points", 0, row_is(content)))
+    refused(meeting.hold(overlapping(8), options("openmined")), "bank", "no point")
+
+
+def test_one_wrong_point_in_the_second_piece_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(psi, "CHUNK_BYTES", 320)
+    meeting = Meeting(at("psi_points", 1, row_is(IDENTITY, 9))).hold(overlapping(25), options())
+    refused(meeting, "bank", "from row 10 on, number 9")
+
+
+WRONG = [
+    ("psi_points", 0, lambda v: v[:, :-1], "of shape (8, 31), where (8, 32)"),
+    ("psi_points", 0, lambda v: v[:-1], "of shape (7, 32), where (8, 32)"),
+    ("psi_points", 0, lambda v: torch.cat([v, v]), "of shape (16, 32), where (8, 32)"),
+    ("psi_points", 0, lambda v: v.float(), "a piece of 'psi_points'"),
+    ("psi_points", 0, lambda v: {"a": v}, "of shape dict"),
+    ("psi_points", 1, lambda v: v[:-1], "of shape (7, 32), where (8, 32)"),
+    ("psi_points", 1, first_twice, "equal points"),
+    ("psi_table", 0, lambda v: v[:-1], "a piece of 'psi_table'"),
+    ("psi_places", 0, lambda v: v[:-1], "of shape (3,), where (4,)"),
+    ("psi_places", 0, first_is(-1), "4 different ones of 8"),
+    ("psi_places", 0, first_is(8), "4 different ones of 8"),
+    ("psi_places", 0, first_twice, "4 different ones of 8"),
+    ("psi_places", 1, first_is(8), "4 different ones of 8"),
+    ("psi_opening", 0, lambda v: 3, "an opening that is none"),
+    ("psi_opening", 0, lambda v: v | {"ids": "many"}, "an opening that is none"),
+    ("psi_opening", 0, lambda v: {"ids": 8}, "an opening that is none"),
+    ("psi_opening", 0, lambda v: v | {"public": bytes(32)}, "no key"),
+    ("psi_opening", 0, lambda v: v | {"public": b"short"}, "no key"),
+    ("psi_opening", 0, lambda v: v | {"ids": 1_000_001}, "'most'"),
+    ("psi_opening", 0, lambda v: v | {"ids": -1}, "'most'"),
+    ("psi_opening", 0, lambda v: v | {"ids": 9}, "(8, 32), where (9, 32)"),
+    ("psi_opening", 0, lambda v: v | {"settings": {}}, "engine = 'ristretto', 'clinic' with None"),
+]
+
+
+@pytest.mark.parametrize(("kind", "number", "change", "words"), WRONG)
+def test_a_wrong_message_is_refused_by_its_receiver(
+    kind: str, number: int, change: Callable[[Any], Any], words: str
+) -> None:
+    meeting = Meeting(at(kind, number, change)).hold(overlapping(8), options())
+    refused(meeting, "bank", words)
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "words"),
+    [
+        ("psi_count", lambda v: v + 5, "9 common rows"),
+        ("psi_count", lambda v: torch.tensor(-2), "-2 common rows"),
+        ("psi_count", lambda v: v - 1, "of shape (4, 32), where (3, 32)"),
+        ("psi_common", first_twice, "a common point twice"),
+        ("psi_common", row_is(bytes(32)), "that 'clinic' does not have"),
+        ("psi_common", lambda v: v[:2], "of shape (2, 32), where (4, 32)"),
+    ],
+)
+def test_a_counting_party_that_tells_nonsense_is_refused(
+    kind: str, change: Callable[[Any], Any], words: str
+) -> None:
+    meeting = Meeting(at(kind, 0, change, sender="bank")).hold(overlapping(8), options())
+    refused(meeting, "clinic", words, by="bank")
+
+
+@pytest.mark.parametrize(
+    "change", [{"minimum": 4}, {"most": 99}, {"casefold": True}, {"engine": "openmined"}]
+)
+def test_parties_with_other_settings_refuse_each_other(change: dict[str, Any]) -> None:
+    ((setting, value),) = change.items()
+
+    def other(settings: Any) -> Any:
+        changed = dict(settings["settings"]) | change
+        return settings | {"settings": changed}
+
+    meeting = Meeting(at("psi_opening", 0, other)).hold(overlapping(8), options())
+    refused(meeting, "bank", f"'clinic' with {value!r}")
+    assert f"{setting} = " in str(meeting.errors["bank"])
+
+
+# ---- what is refused at the door ---------------------------------------------------------------
+
+
+def test_openmined_is_for_two_parties() -> None:
+    meeting = Meeting().hold(overlapping(8, 3), options("openmined"))
+    assert len(meeting.errors) == 3 and not meeting.sent
+    for error in meeting.errors.values():
+        assert isinstance(error, MethodError) and 'engine = "ristretto"' in str(error)
+
+
+def test_one_party_alone_is_refused() -> None:
+    meeting = Meeting().hold({"bank": ["a"]}, options())
+    assert isinstance(meeting.errors["bank"], MethodError)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_missing_package_says_what_to_install(
+    name: engine.EngineName, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(package: str) -> None:
+        raise ImportError(f"No module named '{package}'")
+
+    monkeypatch.setattr("importlib.import_module", missing)
+    with pytest.raises(MethodError, match=r"pip install colonnade\[psi\]"):
+        engine.make(name, 2)
+
+
+def test_own_ids_that_cannot_be_used_are_refused_before_anything_is_sent() -> None:
+    meeting = Meeting().hold({"bank": ["a", "b", "a"], "shop": ["a"]}, options())
+    assert isinstance(meeting.errors["bank"], DataError)
+    assert not values(meeting, "psi_opening", "bank")
+    meeting = Meeting().hold({"bank": ["a", "b", "c"], "shop": ["a"]}, options(most=2))
+    assert "'bank' brings 3 ids, and 2 are allowed" in str(meeting.errors["bank"])
+
+
+@pytest.mark.parametrize("wrong", [{"engine": "hash"}, {"minimum": -1}, {"most": 0}])
+def test_options_are_checked(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Alignment(**wrong)
