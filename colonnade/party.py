@@ -10,9 +10,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import torch
@@ -104,7 +104,9 @@ class Party:
         classes: tuple[str, ...],
         device: torch.device,
         view: View | None = None,
+        names: Sequence[str] = (),
     ) -> None:
+        self.names = tuple(names)  # of its own rows, where these are still to be aligned
         self.view = view  # what it sees of every image, where its rows are parts of images
         # Simulation only: training images are whole, and this is cut out after they are moved.
         self.window: Rectangle | None = None
@@ -160,6 +162,18 @@ class Party:
     @property
     def labelled(self) -> bool:
         return any(split.y is not None for split in self.splits.values())
+
+    def take(self, rows: Tensor) -> None:
+        """Keep only these of its rows, by their ids and in this order; new ids are 0, 1, 2 …"""
+        place = {row: number for number, row in enumerate(rows.tolist())}
+        for name, split in self.splits.items():
+            new = torch.tensor(
+                [place.get(row, -1) for row in split.ids.tolist()], dtype=torch.int64
+            )
+            kept = (new >= 0).nonzero().flatten()
+            index = kept[new[kept].argsort()]
+            ids = new[index].to(self.device)
+            self.splits[name] = replace(split.rows(index.to(self.device)), ids=ids)
 
     def keep(self, name: str, make: Callable[[], Kept]) -> Kept:
         """A module or optimiser that belongs to this party: made once, saved, restored.
