@@ -35,6 +35,10 @@ class Holding:
     def without_labels(self) -> Holding:
         return replace(self, splits={k: s.without_labels() for k, s in self.splits.items()})
 
+    def only(self, rows: Tensor) -> Holding:
+        """These rows alone, by their ids and in this order."""
+        return replace(self, splits={k: s.only(rows) for k, s in self.splits.items()})
+
 
 @dataclass(frozen=True)
 class Federation:
@@ -45,6 +49,16 @@ class Federation:
     holder: str
     data: dict[str, Any]  # the `data` part of result.json
     partition: Partition | None = None  # as it was used; None for the parties' own rows
+
+    def facts(self) -> dict[str, Any]:
+        """`data` as it is now: rows that were aligned are fewer."""
+        held = self.parties[self.holder]
+        if not held.names:
+            return self.data
+        own = {name: len(party.names) for name, party in self.parties.items() if party.names}
+        counted = {f"{key}_rows": len(held.splits[key]) for key in ("train", "test")}
+        common = sum(len(split) for split in held.splits.values())
+        return self.data | counted | {"own_rows": own, "common_rows": common}
 
 
 def from_catalogue(config: Config) -> Federation:
@@ -94,7 +108,7 @@ def from_catalogue(config: Config) -> Federation:
             name: rows if name == holder else rows.without_labels()
             for name, rows in holdings.items()
         }
-    federation = _assemble(config, holdings, holder, dataset.classes, dataset.name)
+    federation = assembled(config, holdings, holder, dataset.classes, dataset.name)
     if config.found.method.moved_whole(config.options):
         _give_whole_images(federation, dataset)
     facts = federation.data | {
@@ -165,8 +179,8 @@ def from_memory(
         holding = _holding(*both, given[name].columns, held_out)
         holdings[name] = replace(holding, view=views.get(name))
     if method.pooled(config.options):
-        holdings, holder = {POOLED: _pool(holdings, holder)}, POOLED
-    federation = _assemble(config, holdings, holder, classes, IN_MEMORY)
+        holdings, holder = {POOLED: pool(holdings, holder)}, POOLED
+    federation = assembled(config, holdings, holder, classes, IN_MEMORY)
     return replace(federation, partition=config.partition)
 
 
@@ -250,15 +264,17 @@ def of(name: str) -> Iterator[None]:
         raise type(error)(f"party '{name}': {error}") from error
 
 
-def _assemble(
+def assembled(
     config: Config,
     holdings: dict[str, Holding],
     holder: str,
     classes: tuple[str, ...],
     dataset: str,
+    names: Mapping[str, Sequence[str]] | None = None,
 ) -> Federation:
-    method = config.found.method
-    if method.aligned(config.options):
+    """The parties, each with its role; `names` are those of rows that are still to be aligned."""
+    method, names = config.found.method, names or {}
+    if method.aligned(config.options) and config.align is None:
         counts = {name: len(holding.splits["train"]) for name, holding in holdings.items()}
         check_equal_rows(counts, "")
         _same_ids(holdings)
@@ -297,8 +313,9 @@ def _assemble(
                 splits[key] = replace(split, y=_copy(labels[key].y))
         view = holdings[name].view
         check_view(name, splits["train"].x, view, method)
+        own = names.get(name, ())
         parties[name] = Party(
-            name, role, recipe, schedule, splits, preparation, classes, device, view
+            name, role, recipe, schedule, splits, preparation, classes, device, view, own
         )
     if method.images:
         _check_alike(parties)
@@ -577,7 +594,7 @@ def _count(name: str, y: Any) -> int:
         raise DataError(f"party '{name}': labels of type {kind}. Give one per row") from None
 
 
-def _pool(holdings: Mapping[str, Holding], holder: str) -> Holding:
+def pool(holdings: Mapping[str, Holding], holder: str) -> Holding:
     """All parties' columns side by side; images are flattened."""
     mine = holdings[holder].splits
     pooled = {}

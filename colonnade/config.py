@@ -24,10 +24,13 @@ from typing import Any, Literal
 
 from colonnade import data as datasets
 from colonnade import methods, models
+from colonnade.align import KINDS, Alignment
+from colonnade.data.own import OwnFile
 from colonnade.errors import ConfigError, InputError
 from colonnade.method import Method
 from colonnade.partition import Partition
 from colonnade.recipe import Recipe
+from colonnade.wire import Kind
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 OTHERWISE = {"learning_rate": "lr", "network": "model", "dataset": "data"}  # elsewhere so called
@@ -104,6 +107,14 @@ class Config:
     options: Any  # the method's own dataclass
     partition: Partition | None = None  # None: tiles for images, columns for tables
     parties: Mapping[str, Recipe] = field(default_factory=dict)
+    files: Mapping[str, OwnFile] = field(default_factory=dict)  # the parties' own
+    align: Alignment | None = None  # first find the rows that all parties have
+
+    @property
+    def kinds(self) -> dict[str, Kind]:
+        """All that may cross, by name."""
+        first = KINDS if self.align is not None else ()
+        return {kind.name: kind for kind in (*first, *self.found.method.kinds)}
 
     def resolved(self) -> dict[str, Any]:
         """Everything, defaults included, in the form of the file."""
@@ -123,8 +134,14 @@ class Config:
                 if kind in FITS.get(key, (kind,)) and value not in ([], {})
             }
         tables[self.found.method.name] = _plain(self.options)
+        if self.align is not None:
+            tables["align"] = _plain(self.align)
         if self.parties:
             tables["parties"] = {name: _portable(recipe) for name, recipe in self.parties.items()}
+        if self.files:
+            del tables["data"]["name"]
+        for name, file in self.files.items():
+            tables["parties"][name] |= {k: v for k, v in _plain(file).items() if v not in ("", [])}
         return tables
 
     def own_models(self) -> list[str]:
@@ -243,7 +260,7 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
             _placed(table, folder)
     run_keys = {f.name for f in dataclasses.fields(Run)}
     recipe_keys = {f.name for f in dataclasses.fields(Recipe)}
-    tables = {"data", "partition", "checkpoint", "parties", *methods.names()}
+    tables = {"data", "partition", "checkpoint", "parties", "align", *methods.names()}
     if found is not None:
         tables.add(found.method.name)
     for key, value in tree.items():
@@ -270,13 +287,21 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
     if found is not None:
         name = found.method.name
         options = read(found.method.options, _table(tree, name, problems), f"{name}.", problems)
+    files = _files(tree, folder, problems)
     parties = _parties(tree, recipe or Recipe(), problems)
+    align = None
+    matched = found is not None and options is not None and found.method.aligned(options)
+    if "align" in tree or (files and matched):
+        align = read(Alignment, _table(tree, "align", problems), "align.", problems)
+    if not matched:  # as for other methods' tables: a comparison may need it
+        align = None
     if found is not None and found.method.model:
         _check_model(found.method, {"": recipe, **parties}, problems)
     if run is not None:
         _check_run(run, problems)
         if found is not None:
-            _check_record(run, found, problems)
+            first = () if align is None else KINDS
+            _check_record(run, found, {kind.name for kind in first}, problems)
     if data is not None:
         _check_data(data, problems)
         why = found.method.validates(options) if found is not None and options is not None else ""
@@ -298,7 +323,7 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
     # Made from a file's name, which may hold anything: only what NAME allows stays.
     made = re.sub(r"[^A-Za-z0-9_-]+", "-", stem or found.method.name).strip("-_")[:64]
     run = dataclasses.replace(run, name=run.name or made or "run")
-    return Config(run, recipe, data, checkpoint, found, options, partition, parties)
+    return Config(run, recipe, data, checkpoint, found, options, partition, parties, files, align)
 
 
 def _table(tree: Mapping[str, Any], key: str, problems: list[str]) -> dict[str, Any]:
@@ -307,6 +332,34 @@ def _table(tree: Mapping[str, Any], key: str, problems: list[str]) -> dict[str, 
         problems.append(f"{key} = {value!r}: must be a table, [{key}]")
         return {}
     return value
+
+
+def _files(tree: dict[str, Any], folder: Path, problems: list[str]) -> dict[str, OwnFile]:
+    """The parties' own files, taken out of their tables, where nothing but a recipe is left."""
+    keys = {f.name for f in dataclasses.fields(OwnFile)}
+    tables = {n: t for n, t in _table(tree, "parties", []).items() if isinstance(t, dict)}
+    given = {name: {k: table.pop(k) for k in keys & table.keys()} for name, table in tables.items()}
+    if not any(given.values()):
+        return {}
+    if missing := [name for name, own in given.items() if "data" not in own]:
+        problems.append(
+            f"[parties.{missing[0]}] has no `data`: with own files, every party names its own"
+        )
+    if "name" in _table(tree, "data", []) or "partition" in tree:
+        problems.append(
+            "[data] name and [partition] divide a data set; the parties bring their own files: "
+            "leave one or the other out"
+        )
+    found = {
+        name: read(OwnFile, own, f"parties.{name}.", problems)
+        for name, own in given.items()
+        if "data" in own
+    }
+    return {
+        name: dataclasses.replace(file, data=str(file.path(folder).resolve()))
+        for name, file in found.items()
+        if file is not None
+    }
 
 
 def _parties(tree: dict[str, Any], default: Recipe, problems: list[str]) -> dict[str, Recipe]:
@@ -341,8 +394,8 @@ def _check_run(run: Run, problems: list[str]) -> None:
         problems.append(f"threads = {run.threads}: at most 1024")
 
 
-def _check_record(run: Run, found: methods.Found, problems: list[str]) -> None:
-    kinds = {kind.name for kind in found.method.kinds}
+def _check_record(run: Run, found: methods.Found, more: set[str], problems: list[str]) -> None:
+    kinds = {kind.name for kind in found.method.kinds} | more
     for name in run.record:
         if name not in kinds:
             problems.append(unknown(name, kinds, f"in record, for {found.method.name}", "Kind"))

@@ -1,5 +1,6 @@
 """Everything that can be known about a run before it begins, with what to do about it.
 
+    a run file   its settings, every party's own file, what these have in common
     the file     members, links, method, what crosses and what that reveals, one digest of it all
     the party    certificate, keys, policy, rows, run folder, disk
     the network  its own port, and whoever it would dial
@@ -18,19 +19,25 @@ import ssl
 import tempfile
 import threading
 import time
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from importlib import metadata
 from itertools import combinations
+from math import prod
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Literal, TypeVar
 
+from colonnade import assemble, member
+from colonnade import config as configuration
 from colonnade import federation as federations
-from colonnade import member
 from colonnade import rows as own_rows
+from colonnade.align.phase import keep, plainly
+from colonnade.config import Config
+from colonnade.data.own import OwnFile
 from colonnade.errors import ColonnadeError, ConfigError, FederationError, RunError
 from colonnade.federation import Federation, Member
 from colonnade.net import certs
@@ -44,6 +51,7 @@ from colonnade.wire.policy import Policy
 T = TypeVar("T")
 SECONDS = 2.0  # for everything that waits for a network
 FEW_DAYS = 30
+MOST_NOTES = 24  # lines about one party's file
 LITTLE_DISK, NO_DISK = 10**9, 10**8  # bytes
 NOT_YET = "nothing listens there yet"  # as diagnose says it
 NO_ANSWER = f"no answer within {SECONDS:g} s"
@@ -87,6 +95,79 @@ def examine(path: Path, mine: Mine | None = None) -> list[Check]:
         else:
             checks += _Own(federation, me, mine).checks()
     return [*checks, *_software()]
+
+
+# ---- a run file ----------------------------------------------------------------------------------
+
+
+def is_run(path: Path) -> bool:
+    """Whether it says what to run on this machine, and is no federation file."""
+    try:
+        return "method" in tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False  # which a federation file's reader explains
+
+
+def examine_run(path: Path) -> list[Check]:
+    """All checks of a run file: settings, every party's own file, what they have in common."""
+    try:
+        run = configuration.load(path)
+    except ColonnadeError as error:
+        move = f"correct {path}"
+        return [*(Check("file", "problem", said, move) for said in _problems(error)), *_software()]
+    method, checks = run.found.method, list[Check]()
+    said = f"{method.name}, {run.run.epochs} epochs, batches of {run.run.batch_size}"
+    checks.append(Check("run", "ok", f"{said}, seed {run.run.seed}"))
+    for party, file in run.files.items():
+        checks += _own_file(party, file)
+    if all(check.verdict == "ok" for check in checks):
+        checks += _rows_of(run)
+    return [*checks, *_software()]
+
+
+def _own_file(party: str, file: OwnFile) -> Iterator[Check]:
+    try:
+        notes = own_rows.read_own(file, Path()).notes
+    except ColonnadeError as error:
+        yield Check(party, "problem", str(error), f"correct the file, or [parties.{party}]")
+        return
+    yield Check(party, "ok", f"{file.data}: {notes[0]}")
+    for note in notes[1:MOST_NOTES]:
+        yield Check(party, "ok", note)
+    if len(notes) > MOST_NOTES:
+        yield Check(party, "ok", f"and {len(notes) - MOST_NOTES} further columns")
+
+
+def _rows_of(run: Config) -> Iterator[Check]:
+    """What would be trained on, and what would cross."""
+    try:
+        federation = own_rows.from_files(run) if run.files else assemble.from_catalogue(run)
+        names = {n: party.names for n, party in federation.parties.items() if party.names}
+        if run.align is not None and names:
+            common = plainly(names, run.align)
+            count = len(next(iter(common.values())))
+            shares = ", ".join(f"{count / len(own):.0%} of {name}'s" for name, own in names.items())
+            if count < run.align.minimum:
+                move = "are the ids the same ones, written alike? [align] minimum sets the limit"
+                said = f"{count} rows are common, fewer than the minimum of {run.align.minimum}"
+                yield Check("alignment", "problem", said, move)
+                return
+            yield Check("alignment", "ok", f"{count} rows are common: {shares}")
+            for name, rows in common.items():
+                keep(federation.parties[name], rows)
+    except ColonnadeError as error:
+        for said in _problems(error):
+            yield Check("rows", "problem", said, "see `colonnade run`, which would stop here")
+        return
+    facts = federation.facts()
+    said = f"{facts['train_rows']} rows to train on, {facts['test_rows']} to test"
+    labels = f"{federation.holder} holds the labels, {', '.join(facts['classes'])}"
+    yield Check("rows", "ok", f"{said}; {labels}")
+    for name, party in federation.parties.items():
+        what = f"{prod(party.shape)} numbers per row" if party.has_features else "no features"
+        yield Check(name, "ok", f"{party.role}, {what}")
+    for kind in run.kinds.values():
+        yield Check("may cross", "ok", f"{kind.name} ({kind.describe()}) reveals {kind.reveals}")
 
 
 # ---- the file ------------------------------------------------------------------------------------

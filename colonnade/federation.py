@@ -345,7 +345,13 @@ def _run(
         ]
         parties = {party: parties.get(party, {}) for party in names}
     try:
-        return config.load({"name": name, **table, "parties": parties}, folder=folder)
+        found = config.load({"name": name, **table, "parties": parties}, folder=folder)
+        if found.files:
+            problems.append(
+                "[run.parties] names files: whose rows lie where is each party's own matter, "
+                "colonnade party --data FILE"
+            )
+        return found
     except ConfigError as error:
         problems += [f"[run] {problem}" for problem in error.problems if problem not in problems]
         return None
@@ -471,7 +477,7 @@ def _check_policy(
 ) -> None:
     names = [member.name for member in members]
     try:
-        policy.check_kinds(kind.name for kind in run.found.method.kinds)
+        policy.check_kinds(run.kinds)
     except ConfigError as error:
         problems += error.problems
     for kind, rule in policy.allow.items():

@@ -22,7 +22,7 @@ import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -31,8 +31,10 @@ from colonnade import federation as federations
 from colonnade import folder as folders
 from colonnade import rows as own_rows
 from colonnade import state
+from colonnade.align.phase import plainly
 from colonnade.assemble import Federation
 from colonnade.config import Config
+from colonnade.data.own import OwnFile
 from colonnade.errors import ConfigError, RoleFailed
 from colonnade.federation import Member
 from colonnade.net import certs
@@ -128,6 +130,9 @@ def _hand_out(settings: Config, federation: Federation, folder: Path, options: O
         members.append(Member(name, address, "", public))
     method = settings.found.method
     run = settings.resolved() | {"label_holder": federation.holder, "name": settings.run.name}
+    for table in run.get("parties", {}).values():  # whose rows are handed out below
+        for key in fields(OwnFile):
+            table.pop(key.name, None)
     if method.own_labels:  # no party sees all of them
         classes = federation.parties[federation.holder].classes
         run["data"] = run["data"] | {"classes": list(classes)}
@@ -138,7 +143,7 @@ def _hand_out(settings: Config, federation: Federation, folder: Path, options: O
         run,
         options.on_lost,
         options.deadline,
-        policy=Policy.allowing(method.kinds),
+        policy=Policy.allowing(settings.kinds.values()),
     )
     for name, party in federation.parties.items():
         place = folder / "parties" / f"{name}-rows"
@@ -146,11 +151,12 @@ def _hand_out(settings: Config, federation: Federation, folder: Path, options: O
         if place.with_suffix(".json").exists() or not method.roles[federation.cast[name]].rows:
             continue  # of an earlier attempt; or a server
         ids = b"".join(split.ids.cpu().numpy().tobytes() for split in party.splits.values())
+        named = own_rows.ids_of(list(party.names)) if party.names else ids.hex().encode()
         mine = Rows(
             party.splits,
             party.preparation,
             party.classes if name == federation.holder or method.own_labels else (),
-            ids.hex().encode(),
+            named,
             sum(len(split) for split in party.splits.values()),
             federation.data["name"],
             party.view,
@@ -397,16 +403,19 @@ def _joined(
         target.mkdir(exist_ok=True)
         for place in finished:
             shutil.copytree(place / "weights", target, dirs_exist_ok=True)
-    kinds = {kind.name: kind for kind in settings.found.method.kinds}
+    if settings.align is not None:  # as the processes have done with their copies
+        names = {name: party.names for name, party in federation.parties.items() if party.names}
+        for name, common in plainly(names, settings.align).items():
+            federation.parties[name].take(common)
     content = combine(
         settings,
         name=folder.name,
         runtime="process",
-        data=federation.data,
+        data=federation.facts(),
         cast=federation.cast,
         holder=federation.holder,
         accounts=accounts,
-        wire=ledger.summarise(ledger.read(folder / "ledger.jsonl"), kinds),
+        wire=ledger.summarise(ledger.read(folder / "ledger.jsonl"), settings.kinds),
         setup=setup,
         seconds=seconds,
     )

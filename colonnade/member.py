@@ -19,7 +19,7 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -31,6 +31,8 @@ from safetensors import SafetensorError
 
 from colonnade import folder as folders
 from colonnade import models, state
+from colonnade.align import KINDS
+from colonnade.align.phase import COMMON, aligned
 from colonnade.assemble import schedule_of
 from colonnade.config import Config
 from colonnade.errors import (
@@ -58,7 +60,7 @@ from colonnade.runtime.post import Post
 from colonnade.runtime.process import Session
 from colonnade.runtime.words import Patience, Place, Start, Work
 from colonnade.version import __version__
-from colonnade.wire import Kind, Ledger, ledger
+from colonnade.wire import Kind, Ledger, Peer, Wire, ledger
 from colonnade.wire.policy import Gate, Policy
 
 Say = Callable[[str], None]
@@ -121,7 +123,7 @@ def prepare(
                 + Policy.template(sends_of(federation, name))
             ]
         )
-    policy.check_kinds(kind.name for kind in method.kinds)
+    policy.check_kinds(federation.run.kinds)
     settings = federation.run
     if settings.run.record:
         raise ConfigError(["record keeps what parties send, which only a simulation may do"])
@@ -161,6 +163,7 @@ def party_of(setup: Setup, classes: tuple[str, ...], view: View | None) -> Party
         classes,
         torch.device(settings.run.device),
         view,
+        setup.rows.names if settings.align is not None else (),
     )
 
 
@@ -169,7 +172,9 @@ def sends_of(federation: Federation, name: str) -> tuple[Kind, ...]:
     method, options = federation.run.found.method, federation.run.options
     cast = federation.cast
     passives = sum(role == "passive" for role in cast.values())
-    return method.sent_by(cast[name], options, passives)
+    sent = method.sent_by(cast[name], options, passives)
+    aligns = federation.run.align is not None and method.roles[cast[name]].rows
+    return (*sent, *KINDS) if aligns else sent
 
 
 def take_part(
@@ -255,7 +260,7 @@ def connect(
 ) -> Session:
     """The session of a party, with its links and its post; nobody is called yet."""
     federation = setup.federation
-    me, method = federation.member(setup.name), setup.settings.found.method
+    me = federation.member(setup.name)
     others = [name for name in federation.linked(setup.name) if name not in absent]
     dialler = {name: federation.dials(setup.name, name) for name in others}
     mesh = Mesh(
@@ -275,7 +280,7 @@ def connect(
     post = Post(
         setup.name,
         frozenset({setup.name, *federation.linked(setup.name)}),
-        {kind.name: kind for kind in method.kinds},
+        setup.settings.kinds,
         book,
         gate,
         lambda receiver, fields, data: session.send_part(receiver, fields, data),
@@ -332,18 +337,10 @@ class _Member:
 
     def serve(self, manifest: Mapping[str, Any], ended: bool) -> Result:
         setup = self.setup
-        method = setup.settings.found.method
         self._classes = list(setup.rows.classes or manifest.get("classes", ()))
         work = Work(
             party=self._new_party,
-            role=lambda party, wire, absent: bind(
-                method.roles[party.role].train,
-                party,
-                setup.cast,
-                wire,
-                setup.settings.options,
-                absent=absent,
-            ),
+            role=self._role,
             mark=self._mark,
             account=self._account,
             conclude=self._conclude,
@@ -382,6 +379,18 @@ class _Member:
         return Result(read_json(self.folder / "result.json"), self.folder)
 
     # ---- what the session asks for -------------------------------------------------------------
+
+    def _role(self, party: Party, wire: Wire, absent: frozenset[str]) -> Coroutine[Any, Any, Any]:
+        setup, settings = self.setup, self.setup.settings
+        roles = settings.found.method.roles
+        role = bind(
+            roles[party.role].train, party, setup.cast, wire, settings.options, absent=absent
+        )
+        if settings.align is None:
+            return role
+        bringing = [name for name, part in setup.cast.items() if roles[part].rows]
+        peers = [Peer(name, wire, name not in absent) for name in bringing if name != party.name]
+        return aligned(role, party, peers, settings.align)
 
     def _new_party(self, start: Start) -> Party:
         setup, settings = self.setup, self.setup.settings
@@ -447,6 +456,16 @@ class _Member:
 
     # ---- results -------------------------------------------------------------------------------
 
+    def _facts(self, classes: Iterable[str]) -> dict[str, Any]:
+        """The `data` part of result.json; rows that were aligned are fewer."""
+        facts = self.setup.rows.facts(classes)
+        if self._party is not None and COMMON in self._party.state:
+            splits = self._party.splits
+            facts |= {f"{key}_rows": len(splits[key]) for key in ("train", "test")}
+            facts["own_rows"] = {self.setup.name: self.setup.rows.count}
+            facts["common_rows"] = len(self._party.state[COMMON])
+        return facts
+
     def _write_what_was_reached(self, status: str, problem: str) -> None:
         """A full disk, which may be the very reason, must not hide it."""
         try:
@@ -471,16 +490,15 @@ class _Member:
         if setup.name != setup.federation.hub:
             accounts = {setup.name: own} if own else {}
         classes = own.get("classes") or (party.classes if party is not None else ())
-        kinds = {kind.name: kind for kind in setup.settings.found.method.kinds}
         content = combine(
             setup.settings,
             name=self.folder.name,
             runtime="process",
-            data=setup.rows.facts(classes),
+            data=self._facts(classes),
             cast=setup.cast,
             holder=setup.federation.holder,
             accounts=accounts,
-            wire=ledger.summarise(ledger.read(self.folder / "ledger.jsonl"), kinds),
+            wire=ledger.summarise(ledger.read(self.folder / "ledger.jsonl"), setup.settings.kinds),
             setup=self.ready,
             seconds=self.earlier + time.perf_counter() - self.began,
         )
@@ -516,7 +534,8 @@ def agreed(setup: Setup) -> dict[str, str]:
     for model in setup.settings.own_models():
         facts[f"network file {Path(models.path_of(model)).name}"] = models.sha256_of(model)[:16]
     facts |= {f"[run] {key}": value for key, value in _flat(run)}
-    if method.aligned(setup.settings.options):
+    aligns = setup.settings.align is not None and setup.task == "train"
+    if method.aligned(setup.settings.options) and not aligns:
         brings = method.roles[setup.cast[setup.name]].rows
         digest = setup.rows.digest(federation.row_key())
         facts["number of rows"] = str(setup.rows.count) if brings else ANY

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -165,15 +165,7 @@ class Party:
 
     def take(self, rows: Tensor) -> None:
         """Keep only these of its rows, by their ids and in this order; new ids are 0, 1, 2 …"""
-        place = {row: number for number, row in enumerate(rows.tolist())}
-        for name, split in self.splits.items():
-            new = torch.tensor(
-                [place.get(row, -1) for row in split.ids.tolist()], dtype=torch.int64
-            )
-            kept = (new >= 0).nonzero().flatten()
-            index = kept[new[kept].argsort()]
-            ids = new[index].to(self.device)
-            self.splits[name] = replace(split.rows(index.to(self.device)), ids=ids)
+        self.splits = {name: split.only(rows) for name, split in self.splits.items()}
 
     def keep(self, name: str, make: Callable[[], Kept]) -> Kept:
         """A module or optimiser that belongs to this party: made once, saved, restored.

@@ -17,6 +17,9 @@ from torch import Tensor
 
 from colonnade import assemble, data, identity, report, state
 from colonnade import config as configuration
+from colonnade import rows as own_rows
+from colonnade.align.phase import plainly
+from colonnade.assemble import Federation
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY, Column, Preparation, Split
 from colonnade.errors import DataError, RunError
@@ -118,10 +121,22 @@ class Trained:
     def labels(self) -> Tensor:
         """The true classes of the test rows, which only the label holder knows."""
         self._refuse_in_memory()
-        federation = assemble.from_catalogue(self.config)
+        federation = self._federation()
         y = federation.parties[federation.holder].splits["test"].y
         assert y is not None
         return y.cpu()
+
+    def _federation(self) -> Federation:
+        """The parties with the rows of the run, read once more."""
+        if not self.config.files:
+            return assemble.from_catalogue(self.config)
+        federation = own_rows.from_files(self.config)
+        if self.config.align is not None:
+            names = {name: party.names for name, party in federation.parties.items()}
+            own = {name: ids for name, ids in names.items() if ids}
+            for name, common in plainly(own, self.config.align).items():
+                federation.parties[name].take(common)
+        return federation
 
     def _refuse_in_memory(self) -> None:
         if self.result["data"]["name"] == IN_MEMORY:
@@ -132,7 +147,7 @@ class Trained:
 
     def _test_rows(self) -> dict[str, tuple[Tensor | None, Tensor]]:
         self._refuse_in_memory()
-        federation = assemble.from_catalogue(self.config)
+        federation = self._federation()
         # Already prepared with the same statistics that were saved with the weights.
         return {
             name: (party.splits["test"].x, party.splits["test"].ids)

@@ -1,7 +1,7 @@
 """One party's own rows: read from its own file, divided as everybody else divides them.
 
-    id,age,income,label          ids and labels by these names; every other column is a number
-    c1,34,2100.5,no
+    id,age,town,label            CSV or Parquet; `data.own` finds out which columns are what
+    c1,34,Ulm,no
 
 Images come as NumPy's .npz with the arrays `id` (n,), `x`, uint8 (n, channels, height, width), and
 `label` (n,) at the label holder; where they lie in the whole ones, [partition] of the run says.
@@ -10,13 +10,12 @@ Where every party brings labels of its own rows, each file has them, and the run
 which there are.
 
 Whether a row is for training or testing is decided by its id and the run's seed, so all parties
-decide alike without a word. That the ids are the same, in the same order, is compared by a keyed
-digest: until rows can be aligned, another order is refused.
+decide alike without a word. Rows that are not the same, in the same order, are aligned first
+([align] of the run, see align/); without it their ids are compared by a keyed digest.
 """
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import hmac
 from collections.abc import Iterable, Mapping
@@ -30,15 +29,30 @@ import torch
 from torch import Tensor
 
 from colonnade import data, state
-from colonnade.assemble import Holding, check_view, declared_views, of, prepare
+from colonnade.align import Alignment, normalise
+from colonnade.align.phase import plainly
+from colonnade.assemble import (
+    POOLED,
+    Federation,
+    Holding,
+    assembled,
+    check_view,
+    declared_views,
+    of,
+    pool,
+    prepare,
+)
 from colonnade.config import Config
 from colonnade.data import Column, Preparation, Split
+from colonnade.data.own import Own, OwnFile
+from colonnade.data.own import read as read_table
 from colonnade.errors import DataError, RunError
 from colonnade.partition import View
 from colonnade.party import derive
 
 ID, LABEL = "id", "label"
 NO_ROWS = "no rows of its own"
+OWN_FILES = "the parties' own files"
 
 
 @dataclass(frozen=True)
@@ -52,10 +66,21 @@ class Rows:
     count: int
     source: str
     view: View | None = None  # of images that are parts of larger ones
+    notes: tuple[str, ...] = ()  # what was found in the file, for `colonnade doctor`; not kept
 
     def digest(self, key: bytes) -> str:
         """What two parties compare; without the key it says nothing about the ids."""
         return hmac.new(key, self.ids, hashlib.sha256).hexdigest()[:32]
+
+    @property
+    def names(self) -> list[str]:
+        """The ids, one by one."""
+        names, text, at = list[str](), self.ids.decode(), 0
+        while at < len(text):
+            colon = text.index(":", at)
+            at = colon + 1 + int(text[at:colon])
+            names.append(text[colon + 1 : at])
+        return names
 
     @property
     def width(self) -> int:
@@ -79,37 +104,89 @@ def none(classes: tuple[str, ...] = ()) -> Rows:
     return Rows({}, None, classes, b"", 0, NO_ROWS)
 
 
-def from_file(path: Path, party: str, settings: Config, *, labelled: bool) -> Rows:
+def from_file(
+    file: OwnFile | Path, party: str, settings: Config, *, labelled: bool, folder: Path = Path()
+) -> Rows:
     """A party's rows from its own file; labels are read where they are to be used."""
+    file = OwnFile(str(file)) if isinstance(file, Path) else file
+    path = file.path(folder)
     with of(party):
-        ids, names, x, labels = read(path)
-        if labelled and labels is None:
-            raise DataError(f"{path} has no '{LABEL}', and this party holds the labels")
-        y: Tensor | None = None
+        own = read_own(file, folder)
+        if labelled and own.labels is None:
+            raise DataError(
+                f"{path} has no '{file.label or LABEL}', and this party holds the labels"
+            )
         classes = settings.data.classes
-        if classes and labels is not None:
-            y = _codes(path, labels, classes)
-        elif labelled:
-            y, classes = data.labels_from(np.array(labels))
-        where = _divide(ids, settings)
-        columns = tuple(Column(name) for name in names)
-        data.check_features(x, columns)
+        if labelled and not classes:
+            _, classes = data.labels_from(np.array(own.labels))
+    holding = _holding(path, party, own, classes, settings)
+    prepared, preparation = prepare(party, holding, settings.data.standardise)
+    view, method = None, settings.found.method
+    if method.images:
+        view = declared_views(settings, list(settings.parties)).get(party)
+        check_view(party, own.x, view, method)
+    return Rows(
+        prepared, preparation, classes, ids_of(own.ids), len(own.ids), path.name, view, own.notes
+    )
+
+
+def from_files(config: Config) -> Federation:
+    """All parties of a simulation, each with the rows of its own file, still to be aligned."""
+    found = {}
+    for party, file in config.files.items():
+        with of(party):
+            found[party] = read_own(file, Path())
+    labelled = [party for party, own in found.items() if own.labels is not None]
+    if not labelled:
+        raise DataError(
+            'no party\'s file has labels: name their column, [parties.NAME] label = "…"'
+        )
+    method, holder = config.found.method, config.run.label_holder or labelled[0]
+    if holder not in labelled:
+        raise DataError(
+            f"label_holder = '{holder}': its file has no labels; those of {', '.join(labelled)} do"
+        )
+    using = labelled if method.own_labels else [holder]
+    _, classes = data.labels_from(np.concatenate([np.array(found[p].labels) for p in using]))
+    holdings = {
+        party: _holding(
+            config.files[party].path(Path()), party, own, classes if party in using else (), config
+        )
+        for party, own in found.items()
+    }
+    names = {party: own.ids for party, own in found.items()} if config.align is not None else {}
+    if method.pooled(config.options):
+        options = config.align or Alignment()
+        common = plainly({party: own.ids for party, own in found.items()}, options)
+        alike = {party: holdings[party].only(common[party]) for party in holdings}
+        holdings, holder, names = {POOLED: pool(alike, holder)}, POOLED, {}
+    return assembled(config, holdings, holder, classes, OWN_FILES, names)
+
+
+def _holding(
+    path: Path, party: str, own: Own, classes: tuple[str, ...], settings: Config
+) -> Holding:
+    """A party's rows, divided; with the codes of their labels if classes are given."""
+    with of(party):
+        y: Tensor | None = None
+        if classes and own.labels is not None:
+            y = _codes(path, own.labels, classes)
+        where = _divide(party, own.ids, settings)
+        data.check_features(own.x, own.columns)
         splits = {
-            key: Split(x[chosen], None if y is None else y[chosen], chosen)
+            key: Split(own.x[chosen], None if y is None else y[chosen], chosen)
             for key, chosen in where.items()
             if len(chosen) or key != "validation"
         }
         for key in ("train", "test"):
             if not len(splits[key]):
-                raise DataError(f"{path}: none of its {len(ids)} rows is for '{key}': give more")
-        if y is not None and not settings.data.classes:  # else a party may lack some of them
+                raise DataError(
+                    f"{path}: none of its {len(own.ids)} rows is for '{key}': give more"
+                )
+        # Where all have agreed on classes, a party may lack some of them.
+        if y is not None and not settings.found.method.own_labels:
             data.check_labels(y[where["train"]], classes)
-    prepared, preparation = prepare(party, Holding(splits, columns), settings.data.standardise)
-    view, method = None, settings.found.method
-    if method.images:
-        view = declared_views(settings, list(settings.parties)).get(party)
-        check_view(party, x, view, method)
-    return Rows(prepared, preparation, classes, ids_of(ids), len(ids), path.name, view)
+    return Holding(splits, own.columns)
 
 
 def _codes(path: Path, labels: list[str], classes: tuple[str, ...]) -> Tensor:
@@ -141,7 +218,7 @@ def save(rows: Rows, path: Path) -> None:
             "preparation": None if preparation is None else preparation.tensors(),
             "columns": []
             if preparation is None
-            else [[column.name, list(column.categories)] for column in preparation.columns],
+            else [[c.name, list(c.categories), c.missing] for c in preparation.columns],
             "classes": list(rows.classes),
             "ids": rows.ids.decode(),
             "count": rows.count,
@@ -156,7 +233,7 @@ def load(path: Path) -> Rows:
     """What `save` wrote."""
     saved = state.load(path)
     try:
-        columns = tuple(Column(name, tuple(known)) for name, known in saved["columns"])
+        columns = tuple(Column(name, tuple(known), may) for name, known, may in saved["columns"])
         preparation = None
         if saved["preparation"] is not None:
             preparation = Preparation.from_tensors(saved["preparation"], columns)
@@ -173,27 +250,29 @@ def load(path: Path) -> Rows:
             saved["source"],
             View.of(saved["view"]) if saved["view"] else None,
         )
-    except (KeyError, TypeError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"{path}: not rows that Colonnade wrote ({error})") from error
 
 
-Read = tuple[list[str], list[str], Tensor, list[str] | None]
+def read(path: Path) -> tuple[list[str], list[str], Tensor, list[str] | None]:
+    """ids, names of the columns (none: images), features, labels if any; numbers or images alone.
+
+    For later rows of models that know no categories: others need `read_own` with `like`.
+    """
+    own = read_own(OwnFile(str(path)), Path())
+    for column in own.columns:
+        if column.categories:
+            raise DataError(f"{path}, column '{column.name}': text, where there must be numbers")
+    return own.ids, [column.name for column in own.columns], own.x, own.labels
 
 
-def read(path: Path) -> Read:
-    """ids, names of the columns (none: images), features, labels if any."""
-    ids, names, x, labels = read_images(path) if path.suffix == ".npz" else read_table(path)
-    if not ids:
-        raise DataError(f"{path} has no rows")
-    seen: set[str] = set()
-    for name in ids:
-        if not name or name in seen:
-            raise DataError(f"{path}: the id {name!r} is empty or comes twice; ids must be unique")
-        seen.add(name)
-    return ids, names, x, labels
+def read_own(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None = None) -> Own:
+    """What a party's file holds, of images too; `like`, the columns of training, for later rows."""
+    path = file.path(folder)
+    return read_images(path) if path.suffix == ".npz" else read_table(file, folder, like=like)
 
 
-def read_images(path: Path) -> Read:
+def read_images(path: Path) -> Own:
     try:
         with np.load(path, allow_pickle=False) as file:
             found = {name: file[name] for name in file.files}
@@ -211,62 +290,24 @@ def read_images(path: Path) -> Read:
     counts = {name: len(array) for name, array in found.items() if name in (ID, "x", LABEL)}
     if len(set(counts.values())) > 1:
         raise DataError(f"{path}: arrays of different lengths, {counts}")
+    ids = [str(name) for name in found[ID]]
+    if not ids:
+        raise DataError(f"{path} has no rows")
+    seen: set[str] = set()
+    for name in ids:
+        if not name or name in seen:
+            raise DataError(f"{path}: the id {name!r} is empty or comes twice; ids must be unique")
+        seen.add(name)
     labels = [str(label) for label in found[LABEL]] if LABEL in found else None
-    return [str(name) for name in found[ID]], [], torch.from_numpy(x), labels
+    size = "x".join(map(str, x.shape[1:]))
+    notes = (f"{len(ids):,} images of {size}", "no labels" if labels is None else "with labels")
+    return Own(ids, (), torch.from_numpy(x), labels, notes)
 
 
-def read_table(path: Path) -> Read:
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = csv.reader(file)
-            header = [cell.strip() for cell in next(lines, [])]
-            _check_header(path, header)
-            at_id = header.index(ID)
-            at_label = header.index(LABEL) if LABEL in header else None
-            features = [at for at in range(len(header)) if at not in (at_id, at_label)]
-            ids: list[str] = []
-            labels: list[str] = []
-            numbers: list[list[float]] = []
-            for number, cells in enumerate(lines, start=2):
-                if not cells:
-                    continue
-                if len(cells) != len(header):
-                    raise DataError(
-                        f"{path}, line {number}: {len(cells)} values, the header has {len(header)}"
-                    )
-                ids.append(cells[at_id].strip())
-                if at_label is not None:
-                    labels.append(cells[at_label].strip())
-                numbers.append([_number(path, number, header[at], cells[at]) for at in features])
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror}") from None
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"{path} is not a CSV file in UTF-8: {error}") from None
-    x = torch.tensor(numbers, dtype=torch.float32).view(len(ids), len(features))
-    return ids, [header[at] for at in features], x, labels if at_label is not None else None
-
-
-def _check_header(path: Path, header: list[str]) -> None:
-    if ID not in header:
-        raise DataError(
-            f"{path} has no column '{ID}': its first line must name the columns, one of them '{ID}'"
-        )
-    if len(set(header)) < len(header):
-        raise DataError(f"{path}: two columns have one name")
-
-
-def _number(path: Path, line: int, column: str, cell: str) -> float:
-    try:
-        return float(cell)
-    except ValueError:
-        raise DataError(
-            f"{path}, line {line}, column '{column}': {cell!r} is no number. Text and missing "
-            "values must become numbers first"
-        ) from None
-
-
-def _divide(ids: list[str], settings: Config) -> dict[str, Tensor]:
+def _divide(party: str, ids: list[str], settings: Config) -> dict[str, Tensor]:
     """Which rows are for what: a draw from each id, the same at every party."""
+    if (align := settings.align) is not None:  # ids that count as one are drawn as one
+        ids = normalise(ids, party, casefold=align.casefold, most=align.most)
     seed = derive(settings.run.seed, "data")
     test, validation = settings.data.test, settings.data.validation
     draws = np.array(

@@ -9,9 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from colonnade import absence, assemble, exhibits, identity, state
+from torch import Tensor
+
+from colonnade import absence, assemble, exhibits, identity, rows, state
 from colonnade import config as configuration
 from colonnade import folder as folders
+from colonnade.align import phase
 from colonnade.assemble import Federation
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY
@@ -24,7 +27,7 @@ from colonnade.result import Result, account, combine, divergence
 from colonnade.runtime import local
 from colonnade.runtime.checkpoint import Checkpoints, SharedStart
 from colonnade.runtime.drive import reproducible
-from colonnade.wire import Ledger, Wire, ledger
+from colonnade.wire import Ledger, Peer, Wire, ledger
 from colonnade.wire.record import Recorder
 
 Runtime = Literal["local", "process"]
@@ -71,7 +74,11 @@ def run(
             ["data.classes is for a federation file; here the data say which classes there are"]
         )
     with reproducible(settings.run.threads, settings.run.device == "cuda"):
-        if parties is None:
+        if parties is None and settings.files:
+            federation = rows.from_files(settings)
+        elif parties is None:
+            if settings.align is not None:
+                raise ConfigError(["[align] is for the parties' own files, [parties.NAME] data"])
             federation = assemble.from_catalogue(settings)
         else:
             federation = assemble.from_memory(settings, parties, test)
@@ -144,16 +151,15 @@ def run(
                 recorder.flush()
             book.close()
             seconds = earlier + time.perf_counter() - began
-            kinds = {kind.name: kind for kind in settings.found.method.kinds}
             content = combine(
                 settings,
                 name=folder.name,
                 runtime="local",
-                data=federation.data,
+                data=federation.facts(),
                 cast=federation.cast,
                 holder=federation.holder,
                 accounts={n: account(p, federation.holder) for n, p in federation.parties.items()},
-                wire=ledger.summarise(ledger.read(folder / "ledger.jsonl"), kinds),
+                wire=ledger.summarise(ledger.read(folder / "ledger.jsonl"), settings.kinds),
                 setup=setup,
                 seconds=seconds,
             )
@@ -240,13 +246,19 @@ def _train(
 ) -> list[str]:
     """Run every role to its end; what should be known about the messages."""
     method = settings.found.method
-    mail = local.Mailboxes(
-        {kind.name: kind for kind in method.kinds}, book, settings.run.strict, recorder
-    )
+    mail = local.Mailboxes(settings.kinds, book, settings.run.strict, recorder)
+    options, truth = settings.align, dict[str, Tensor]()
+    names = {name: party.names for name, party in federation.parties.items() if party.names}
+    if options is not None and names:
+        truth = phase.plainly(names, options)
 
     def start(party: Party, wire: Wire) -> Any:
         program = method.roles[party.role].train
-        return bind(program, party, federation.cast, wire, settings.options)
+        role = bind(program, party, federation.cast, wire, settings.options)
+        if options is None or not truth:
+            return role
+        peers = [Peer(name, wire) for name in truth if name != party.name]
+        return phase.aligned(role, party, peers, options, truth.get(party.name))
 
     local.run(federation.parties, start, mail, lose, finished=checkpoints.finish)
     return mail.warnings(method.loose)

@@ -23,7 +23,7 @@ COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
     sub = command(
-        commands, "doctor", _doctor, "check a federation file, and one party, before a run"
+        commands, "doctor", _doctor, "check a run file; or a federation file, and one party"
     )
     sub.add_argument("federation", type=Path, metavar="FILE")
     sub.add_argument("--name", metavar="PARTY", help="check what this party brings, too")
@@ -37,7 +37,11 @@ def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
 
 def _doctor(arguments: argparse.Namespace) -> int:
     """1 where there is a problem."""
-    checks = doctor.examine(arguments.federation, _mine(arguments))
+    mine = _mine(arguments)
+    if mine is None and doctor.is_run(arguments.federation):
+        checks = doctor.examine_run(arguments.federation)
+    else:
+        checks = doctor.examine(arguments.federation, mine)
     worst = max((check.verdict for check in checks), key=list(COLOURS).index)
     if arguments.json:
         content = {"verdict": worst, "checks": [asdict(check) for check in checks]}

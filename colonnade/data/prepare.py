@@ -21,7 +21,8 @@ class Preparation:
     """Scaling and encoding of one party's features, known to that party alone.
 
     Tables: a numeric column becomes (x - mean) / std, a categorical one as many columns of 0 and 1
-    as it has categories; the code -1, a category not known, becomes zeros.
+    as it has categories; the code -1, a category not known, becomes zeros. A missing number, where
+    its column allows them, becomes the mean, whether or not training rows lacked one too.
     Images stay as they are, uint8 until they are on the device, where
     `x.float() * scale + shift` is the normalised image.
     """
@@ -30,6 +31,7 @@ class Preparation:
     mean: Tensor  # float64, per column or channel; of x / unit
     std: Tensor  # float64; 1 where there is nothing to scale
     unit: float = 1.0  # 255 for uint8 images
+    fill: Tensor | None = None  # float64, per column: for missing numbers; None: the mean
 
     @staticmethod
     def fit(
@@ -43,7 +45,9 @@ class Preparation:
         check_features(x, columns)
         if not standardise:
             width = x.shape[1]
-            return Preparation(columns, _full(width, 0.0), _full(width, 1.0), unit)
+            gaps = any(column.missing for column in columns)
+            fill = _table_moments(x, columns)[0] if gaps else None
+            return Preparation(columns, _full(width, 0.0), _full(width, 1.0), unit, fill)
         if x.dim() == 2:
             mean, std = _table_moments(x, columns)
         elif x.dtype == torch.uint8:
@@ -83,10 +87,12 @@ class Preparation:
         check_features(x, self.columns)
         out = torch.zeros(len(x), self.width)
         numeric, places = self._numeric_places()
+        fill = (self.mean if self.fill is None else self.fill)[numeric]
         for start in range(0, len(x), _CHUNK):
             rows = slice(start, start + _CHUNK)
-            values = (x[rows, numeric].double() - self.mean[numeric]) / self.std[numeric]
-            out[rows, places] = values.float()
+            values = x[rows, numeric].double()
+            values = torch.where(values.isnan(), fill, values)
+            out[rows, places] = ((values - self.mean[numeric]) / self.std[numeric]).float()
         for source, place in self._encoded():
             codes = x[:, source].long()
             known = torch.nonzero(codes >= 0).flatten()
@@ -123,11 +129,12 @@ class Preparation:
 
     def tensors(self) -> dict[str, Tensor]:
         """For safetensors; the columns are kept by whoever keeps this."""
-        return {
+        kept = {
             "mean": self.mean,
             "std": self.std,
             "unit": torch.tensor(self.unit, dtype=torch.float64),
         }
+        return kept if self.fill is None else kept | {"fill": self.fill}
 
     @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor], columns: tuple[Column, ...]) -> Preparation:
@@ -138,7 +145,8 @@ class Preparation:
             raise DataError(
                 f"a preparation of {len(mean)} columns does not fit {len(columns)}. Prepare anew."
             )
-        return Preparation(columns, mean, std, float(tensors["unit"]))
+        fill = tensors["fill"].double() if "fill" in tensors else None
+        return Preparation(columns, mean, std, float(tensors["unit"]), fill)
 
 
 def _full(width: int, value: float) -> Tensor:
@@ -176,14 +184,14 @@ def check_features(x: Tensor, columns: tuple[Column, ...]) -> None:
 
 
 def _check_table(x: Tensor, columns: tuple[Column, ...]) -> None:
-    """Refuse NaN and infinity in numeric columns, and codes that name no category."""
+    """Refuse infinity, NaN where numbers may not be missing, and codes that name no category."""
     for place, column in enumerate(columns):
         values = x[:, place]
         if column.categories:
             right = (values >= -1) & (values < len(column.categories)) & (values == values.floor())
             wanted = f"a code of -1..{len(column.categories) - 1}. Encode its categories as codes"
         else:
-            right = torch.isfinite(values)
+            right = torch.isfinite(values) | (values.isnan() & column.missing)
             wanted = "a finite number. Fill or remove such rows, or make missing values a category"
         if not bool(right.all()):
             row = int(torch.nonzero(~right)[0])
@@ -193,16 +201,26 @@ def _check_table(x: Tensor, columns: tuple[Column, ...]) -> None:
 
 
 def _table_moments(x: Tensor, columns: tuple[Column, ...]) -> tuple[Tensor, Tensor]:
-    """In float64 and two passes, chunk by chunk; a constant column gets std 1 and so becomes 0."""
+    """In float64 and two passes, chunk by chunk, of the numbers that are there.
+
+    A constant column gets std 1 and so becomes 0.
+    """
     chunks = [slice(start, start + _CHUNK) for start in range(0, len(x), _CHUNK)]
-    total = _full(x.shape[1], 0.0)
+    total, count = _full(x.shape[1], 0.0), _full(x.shape[1], 0.0)
     for rows in chunks:
-        total += x[rows].double().sum(0)
-    mean = total / len(x)
+        values = x[rows].double()
+        present = ~values.isnan()
+        total += torch.where(present, values, 0.0).sum(0)
+        count += present.sum(0)
+    if bool((count == 0).any()):
+        name = columns[int((count == 0).nonzero()[0])].name
+        raise DataError(f"column '{name}' has no number in any training row. Leave it out.")
+    mean = total / count
     squares = _full(x.shape[1], 0.0)
     for rows in chunks:
-        squares += (x[rows].double() - mean).square().sum(0)
-    std = (squares / len(x)).sqrt()
+        values = x[rows].double()
+        squares += torch.where(values.isnan(), 0.0, values - mean).square().sum(0)
+    std = (squares / count).sqrt()
     std[std == 0] = 1.0
     categorical = torch.tensor([bool(column.categories) for column in columns], dtype=torch.bool)
     mean[categorical], std[categorical] = 0.0, 1.0

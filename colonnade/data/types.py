@@ -16,6 +16,7 @@ class Column:
 
     name: str
     categories: tuple[str, ...] = ()
+    missing: bool = False  # NaN may occur, and becomes the mean of the party's own training rows
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,14 @@ class Split:
     def rows(self, index: Tensor) -> Split:
         """The rows at `index`, in that order."""
         return Split(self.x[index], None if self.y is None else self.y[index], self.ids[index])
+
+    def only(self, ids: Tensor) -> Split:
+        """The rows with these ids, in that order; their new ids are the places in it."""
+        place = {row: number for number, row in enumerate(ids.tolist())}
+        new = torch.tensor([place.get(row, -1) for row in self.ids.tolist()]).long()
+        kept = (new >= 0).nonzero().flatten()
+        index = kept[new[kept].argsort()]
+        return replace(self.rows(index.to(self.x.device)), ids=new[index].to(self.ids.device))
 
     def without_labels(self) -> Split:
         return replace(self, y=None)

@@ -53,7 +53,7 @@ def data_name(data: str) -> str:
 
 def sentences(result: Mapping[str, Any]) -> str:
     """What was run and what came of it, in two or three sentences."""
-    return f"{_who_did_what(result)}. {_outcome(result)}"
+    return f"{_who_did_what(result)}. {_aligned(result)}{_outcome(result)}"
 
 
 def names(items: list[str]) -> str:
@@ -68,6 +68,16 @@ def counted(number: int, noun: str) -> str:
     if number != 1:
         noun = noun[:-1] + "ies" if noun.endswith("y") else noun + "s"
     return f"{NUMBERS[number] if number < len(NUMBERS) else units.count(number)} {noun}"
+
+
+def _aligned(result: Mapping[str, Any]) -> str:
+    """How many rows were found to be common, by those who told."""
+    own = result["data"].get("own_rows")
+    if not own:
+        return ""
+    brought = names([f"{name} ({units.count(rows)})" for name, rows in own.items()])
+    whose = "of all parties" if len(own) < 2 else f"of {brought}"
+    return f"{units.count(result['data']['common_rows'])} rows {whose} are common. "
 
 
 def _who_did_what(result: Mapping[str, Any]) -> str:

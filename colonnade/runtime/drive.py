@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from colonnade.align import phase
 from colonnade.errors import PeerLost, RoleFailed
 from colonnade.party import Party
 from colonnade.wire import Recv, Value
@@ -86,5 +87,12 @@ def _line(error: BaseException, role: Coroutine[Any, Any, Any]) -> str:
     """Where in the method's own file it happened: the innermost line of it."""
     file = role.cr_code.co_filename  # type: ignore[attr-defined]
     frames = traceback.extract_tb(error.__traceback__)
+    if file == phase.__file__:  # the method's role is what it awaits
+        after = [
+            f.filename
+            for f, before in zip(frames[1:], frames, strict=False)
+            if before.filename == file
+        ]
+        file = after[-1] if after else file
     lines = [frame.lineno for frame in frames if frame.filename == file]
     return f" ({Path(file).name}, line {lines[-1]})" if lines else ""

@@ -931,7 +931,8 @@ def test_heuristics_say_that_they_guarantee_nothing(
     said = [f"no guarantee: nothing follows from [fedemb] {asked} for anybody's privacy. "] * (
         asked != ""
     )
-    assert [w.removesuffix("epsilon would give one") for w in seen.result.content["warnings"]] == said
+    warned = seen.result.content["warnings"]
+    assert [text.removesuffix("epsilon would give one") for text in warned] == said
     text = (tmp_path / "run" / "config.toml").read_text()
     assert text.startswith(f"# {said[0]}" if said else "method")
     assert config.load(tmp_path / "run" / "config.toml").options.noise == options.get("noise", 0.0)

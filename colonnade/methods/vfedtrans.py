@@ -1,0 +1,358 @@
+"""VFedTrans: one exchange about shared rows, after which a party's own columns know more.
+
+Paper: "Vertical Federated Knowledge Transfer via Representation Distillation". The task party has
+labels; partners have other columns of some of its rows, the shared ones I_s. S = [S_1 | … | S_K].
+
+    once: every pair of task party, partners and server agrees on a key (privacy/keys.py)
+
+    key generator              task party and partners k                 server
+    1. A, B orthogonal    →    2. Ŝ_k = A S_k B_k (Eq. 2), masked   →    3. Σ_k Ŝ_k = A S B = Û Σ V̂ᵀ
+       (A, B_k) to k           4. task party: U = Aᵀ Û (Eq. 3)      ←       q leading columns of Û
+                               5. it distils U into Enc, over all its own rows (Eq. 5)
+                               6. it trains a network on x* = ⟨x, Enc(x)⟩, and predicts alone
+
+After step 4 nobody but the task party does anything. privacy/fedsvd.py says who learns what: the
+server Σ, the task party U and so how alike the shared rows are at all parties; key generator and
+server together learn everything, so these must be two organisations. Here all K parties take part
+in one FedSVD; the paper runs it with one partner at a time, which shows the task party more.
+
+A simulation shares rows that all hold: `shared` is the part of them, drawn with the seed, that the
+partners know about; the others are local to the task party.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from colonnade import enrich
+from colonnade.enrich import Encoder, Enricher
+from colonnade.errors import MethodError, Untrusted
+from colonnade.method import Method, Role
+from colonnade.models import head, network
+from colonnade.models.layers import Activation
+from colonnade.party import Party, derive
+from colonnade.privacy import fedsvd, keys
+from colonnade.privacy.masking import Masks
+from colonnade.wire import Kind, Peer
+
+WIDTH = Kind("width", (1,), reveals="how many columns the sender has", dtype="int64")
+ROW_SEED = Kind("row_seed", None, reveals="A, to parties only", dtype="any", randomised=True)
+COLUMN_MASK = Kind(
+    "column_mask",
+    None,  # {"columns0": int64, "block0": float64, …}
+    reveals="the receiver's own rows of B",
+    dtype="any",
+    randomised=True,
+    host=True,
+)
+SHAPE = Kind("shape", (2,), reveals="shared rows, and columns of all parties", dtype="int64")
+MASKED = Kind(
+    "masked_matrix",
+    None,  # {"values": int64 (some rows, all columns), "tag": bytes}
+    reveals="the sender's A S_k B_k only within the sum over all parties",
+    dtype="any",
+    randomised=True,
+    host=True,
+)
+VECTORS = Kind(
+    "left_vectors",
+    ("shared", "q"),
+    reveals="to whoever knows A: how alike the shared rows are, in all columns together",
+    dtype="float64",
+    randomised=True,
+    host=True,
+)
+SERVER, KEY_GENERATOR = "server", "key_generator"
+TRANSFER = "transfer"  # the phase of steps 1 to 5
+GRID = 2.0**-12  # of a target: fresh masks change U by 1e-13, and must not change the weights
+
+
+@dataclass(frozen=True)
+class VFedTrans:
+    """Options of VFedTrans; those of the auto-encoder as in enrich.py."""
+
+    shared: float = 0.6  # |I_s| as a part of all training rows; Table 1 has .6 for HAPT
+    q: int = 32  # leading columns of U
+    block: int = fedsvd.BLOCK  # of A and B; 0: dense
+    fraction: int = fedsvd.FRACTION
+    theta: float = 10.0  # θ in Eq. 5; 0: the control without transfer
+    layers: int = 2
+    hidden: int = 256
+    activation: Activation = "relu"
+    distil: Literal["l2", "l1"] = "l2"
+    distil_lr: float = 2e-3
+    distil_epochs: int = 40
+    distil_batch: int = 200
+    weight_decay: float = 1e-3
+    dim: int = 128  # of the task network's last hidden layer
+
+    def __post_init__(self) -> None:
+        if not 0 < self.shared <= 1:
+            raise ValueError(f"shared = {self.shared}: above 0, at most 1")
+        if self.dim < 1:
+            raise ValueError(f"dim = {self.dim}: at least 1")
+        self.enricher(0)
+
+    def enricher(self, seed: int) -> Enricher:
+        return Enricher(
+            q=self.q,
+            layers=self.layers,
+            hidden=self.hidden,
+            activation=self.activation,
+            distil=self.distil,
+            theta=self.theta,
+            lr=self.distil_lr,
+            weight_decay=self.weight_decay,
+            epochs=self.distil_epochs,
+            batch_size=self.distil_batch,
+            seed=seed,
+        )
+
+
+async def key_generator(me: Party, task: Peer, partners: list[Peer], cfg: VFedTrans) -> None:
+    for _ in me.epochs(TRANSFER, 1):
+        parties = [task, *partners]
+        widths = [int((await peer.recv(WIDTH)).item()) for peer in parties]
+        seed = fedsvd.new_seed()  # of A; that of B is another one, and stays here
+        masks = fedsvd.column_masks(fedsvd.new_seed(), widths, block=cfg.block)
+        for peer, mask in zip(parties, masks, strict=True):  # 1.
+            peer.send(ROW_SEED, {"seed": seed})
+            peer.send(COLUMN_MASK, packed(mask))
+    idle(me)
+
+
+async def partner(
+    me: Party,
+    task: Peer,
+    partners: list[Peer],
+    server: Peer,
+    key_generator: Peer,
+    cfg: VFedTrans,
+) -> None:
+    for _ in me.epochs(TRANSFER, 1):
+        await send_masked(me, server, [task, *partners], key_generator, cfg)  # 2.
+    me.pass_by("train", me.schedule.epochs)
+
+
+async def server(me: Party, task: Peer, partners: list[Peer], cfg: VFedTrans) -> None:
+    for _ in me.epochs(TRANSFER, 1):
+        parties = [task, *partners]
+        secrets = await keys.active_keys(me, parties, TRANSFER)
+        ring = fedsvd.ring_for(len(parties), cfg.fraction)
+        masks = Masks(me.name, me.name, secrets, ring)
+        shape = await agreed_shape(parties)
+        strips: dict[str, list[Any]] = {peer.name: [] for peer in parties}
+        for _ in range(fedsvd.strip_count(shape)):
+            for peer in parties:
+                strips[peer.name].append(await peer.recv(MASKED))
+        with me.timing("fedsvd"):
+            total = fedsvd.from_strips(strips, masks, shape)  # 3.
+            vectors = fedsvd.left_vectors(total, cfg.q)
+        if vectors.shape[1] < cfg.q:
+            raise MethodError(
+                f"the shared rows have only {vectors.shape[1]} independent columns; "
+                f"q = {cfg.q} is too many: set [vfedtrans] q"
+            )
+        task.send(VECTORS, vectors)
+    idle(me)
+
+
+async def task(
+    me: Party, partners: list[Peer], server: Peer, key_generator: Peer, cfg: VFedTrans
+) -> None:
+    encoder = encoder_of(me, cfg)
+    for _ in me.epochs(TRANSFER, 1):
+        a = await send_masked(me, server, partners, key_generator, cfg)  # 2.
+        vectors = await server.recv(VECTORS)
+        rows = shared_rows(me, cfg)
+        if vectors.shape != (len(rows), cfg.q) or not vectors.isfinite().all():
+            raise Untrusted(f"'{server.name}' sent no {cfg.q} vectors of {len(rows)} shared rows")
+        scale = len(rows) ** 0.5
+        u = (fedsvd.unmask(vectors, a) * scale / GRID).round() * GRID / scale  # 4.
+        with me.timing("distillation"):
+            seed = derive(me.schedule.seed, "distil", me.name) % 2**31
+            encoder.learn(enrich.train(own_rows(me), rows, u, cfg.enricher(seed)))  # 5.
+    model = model_of(me, cfg)
+    optimizer = me.optimizer(model)
+    for _ in me.epochs():
+        for batch in me.batches(shared=False):
+            loss = F.cross_entropy(model(encoder(batch.x)), batch.labels)  # 6.
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            me.log(loss=loss)
+        for split in me.evaluations:
+            me.score(split, task_logits(me, encoder, model, split))
+
+
+async def task_predict(me: Party, cfg: VFedTrans, split: str) -> Tensor:
+    return task_logits(me, encoder_of(me, cfg), model_of(me, cfg), split)
+
+
+async def nothing_predict(me: Party, cfg: VFedTrans, split: str) -> None:
+    """The task party predicts alone."""
+
+
+# ---- step 2, alike at all parties with columns ---------------------------------------------------
+
+
+async def send_masked(
+    me: Party, server: Peer, others: Sequence[Peer], key_generator: Peer, cfg: VFedTrans
+) -> fedsvd.RowMask:
+    """Everything a party does until its masked matrix is at the server; A, for step 4."""
+    secrets = await keys.passive_keys(me, server, others, TRANSFER)
+    rows = own_rows(me)[shared_rows(me, cfg)]
+    key_generator.send(WIDTH, torch.tensor([rows.shape[1]]))
+    sent: Any = await key_generator.recv(ROW_SEED)
+    a = fedsvd.row_mask(sent["seed"], len(rows), block=cfg.block)
+    b = unpacked(await key_generator.recv(COLUMN_MASK))
+    with me.timing("fedsvd"):
+        masked = fedsvd.mask_matrix(standardised(rows), a, b)
+    masks = Masks(me.name, server.name, secrets, fedsvd.ring_for(1 + len(others), cfg.fraction))
+    server.send(SHAPE, torch.tensor(masked.shape))
+    for strip in fedsvd.to_strips(masked, masks):
+        server.send(MASKED, strip)
+    return a
+
+
+async def agreed_shape(parties: Sequence[Peer]) -> tuple[int, int]:
+    said = {peer.name: tuple((await peer.recv(SHAPE)).tolist()) for peer in parties}
+    if len(set(said.values())) > 1:
+        raise Untrusted(f"the parties' masked matrices have different shapes: {said}")
+    rows, width = next(iter(said.values()))
+    return rows, width
+
+
+def shared_rows(me: Party, cfg: VFedTrans) -> Tensor:
+    """Positions in the training rows; the same at all parties, since their rows are the same."""
+    count = len(me.splits["train"])
+    generator = torch.Generator().manual_seed(derive(me.schedule.seed, "shared"))
+    return torch.randperm(count, generator=generator)[: max(2, round(cfg.shared * count))]
+
+
+def own_rows(me: Party) -> Tensor:
+    return torch.cat([batch.x.flatten(1) for batch in me.rows("train")]).double().cpu()
+
+
+def standardised(matrix: Tensor) -> Tensor:
+    """By its own statistics: only then is one party's scale like another's."""
+    spread = matrix.std(0, correction=0)
+    flat = spread <= 1e-12 * matrix.abs().amax(0)
+    return (matrix - matrix.mean(0)) / torch.where(flat, 1.0, spread)
+
+
+def packed(mask: fedsvd.ColumnMask) -> dict[str, Tensor]:
+    return {f"columns{k}": columns for k, columns in enumerate(mask.columns)} | {
+        f"block{k}": block for k, block in enumerate(mask.blocks)
+    }
+
+
+def unpacked(message: Any) -> fedsvd.ColumnMask:
+    numbers = range(len(message) // 2)
+    return fedsvd.ColumnMask(
+        tuple(message[f"columns{k}"] for k in numbers), tuple(message[f"block{k}"] for k in numbers)
+    )
+
+
+def idle(me: Party) -> None:
+    """A helper lets the training go by; all have checkpoints at the same places."""
+    for _ in me.epochs():
+        pass
+
+
+# ---- the task party's networks -------------------------------------------------------------------
+
+
+class Enriched(nn.Module):
+    """x → ⟨x, Enc(x)⟩; what it knows comes from `learn` or from a checkpoint."""
+
+    shift: Tensor
+    scale: Tensor
+
+    def __init__(self, features: int, options: Enricher) -> None:
+        super().__init__()
+        nobody = torch.empty(0, dtype=torch.int64), torch.empty(0, options.q)
+        blank = enrich.train(torch.zeros(1, features), *nobody, replace(options, epochs=0))
+        self.network, self.options = blank.network, blank.options
+        self.register_buffer("shift", blank.shift)
+        self.register_buffer("scale", blank.scale)
+
+    def learn(self, encoder: Encoder) -> None:
+        self.network.load_state_dict(encoder.network.state_dict())
+        self.shift.copy_(encoder.shift)
+        self.scale.copy_(encoder.scale)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.flatten(1)
+        code = enrich.encode(Encoder(self.network, self.shift, self.scale, self.options), x)
+        return torch.cat([x, code.to(x.dtype)], 1)
+
+
+def encoder_of(me: Party, cfg: VFedTrans) -> Enriched:
+    return me.keep("encoder", lambda: Enriched(prod(me.shape), cfg.enricher(0)))
+
+
+def model_of(me: Party, cfg: VFedTrans) -> nn.Module:
+    """The party's network on its enriched rows, with the decision layers of its family."""
+    shape = (prod(me.shape) + cfg.q,)
+    return me.keep(
+        "model",
+        lambda: nn.Sequential(
+            network(me.recipe.model, shape, cfg.dim, **me.recipe.model_options),
+            head(me.recipe.model, cfg.dim, len(me.classes)),
+        ),
+    )
+
+
+def task_logits(me: Party, encoder: nn.Module, model: nn.Module, split: str) -> Tensor:
+    with me.evaluating():
+        return torch.cat([model(encoder(batch.x)) for batch in me.rows(split)])  # (rows, classes)
+
+
+# ---- what the framework needs to know ------------------------------------------------------------
+
+
+def cast(parties: Sequence[str], holder: str, options: VFedTrans) -> dict[str, str]:
+    helpers = {SERVER: "server", KEY_GENERATOR: "key_generator"}
+    roles = {n: "task" if n == holder else "partner" for n in parties if n not in helpers}
+    if len(roles) < 2:
+        raise MethodError("vfedtrans transfers between a task party and at least one partner")
+    return roles | helpers
+
+
+PARTY_SENDS = (*keys.KINDS, WIDTH, SHAPE, MASKED)
+
+METHOD = Method(
+    name="vfedtrans",
+    summary="an encoder of own columns, taught by the joint SVD of shared rows",
+    options=VFedTrans,
+    roles={
+        "task": Role(task, task_predict, sends=lambda *_: PARTY_SENDS),
+        "partner": Role(partner, nothing_predict, sends=lambda *_: PARTY_SENDS),
+        "server": Role(
+            server,
+            nothing_predict,
+            features=False,
+            rows=False,
+            sends=lambda *_: (*keys.KINDS, VECTORS),
+        ),
+        "key_generator": Role(
+            key_generator,
+            nothing_predict,
+            features=False,
+            rows=False,
+            sends=lambda *_: (ROW_SEED, COLUMN_MASK),
+        ),
+    },
+    kinds=(*keys.KINDS, WIDTH, ROW_SEED, COLUMN_MASK, SHAPE, MASKED, VECTORS),
+    cast=cast,
+    signs=lambda options: True,
+    reference="Vertical Federated Knowledge Transfer via Representation Distillation",
+)
