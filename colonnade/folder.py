@@ -123,7 +123,7 @@ def save_weights(party: Party, folder: Path, **more: Any) -> None:
             "preparation": None if preparation is None else preparation.tensors(),
             "columns": []
             if preparation is None
-            else [[column.name, list(column.categories)] for column in preparation.columns],
+            else [[c.name, list(c.categories), c.missing] for c in preparation.columns],
             **more,
         },
         folder / party.name,

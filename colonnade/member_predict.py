@@ -24,13 +24,14 @@ from colonnade import folder as folders
 from colonnade import state
 from colonnade.assemble import of
 from colonnade.data import Column, Preparation, Split
+from colonnade.data.own import OwnFile
 from colonnade.errors import DataError, MethodError, RunError
 from colonnade.member import Log, Say, Setup, connect, party_of, signals
 from colonnade.method import bind
 from colonnade.partition import View
 from colonnade.party import Party
 from colonnade.result import read_json
-from colonnade.rows import Rows, ids_of, read
+from colonnade.rows import Rows, ids_of, read_own
 from colonnade.runtime.checkpoint import NoCheckpoints
 from colonnade.runtime.drive import drive, reproducible
 from colonnade.runtime.words import Start, Work
@@ -43,20 +44,18 @@ def rows_for(path: Path, party: str, run: Path, unfinished: bool = False) -> tup
     """New rows of a party as its models take them, and their ids; a label column is ignored."""
     saved = _saved(run, party, unfinished)
     with of(party):
-        ids, names, x, _ = read(path)
+        columns = tuple(Column(name, tuple(known), may) for name, known, may in saved["columns"])
+        own = read_own(OwnFile(str(path)), Path(), like=columns)
+        ids, x = own.ids, own.x
         preparation = None
         if saved["preparation"] is not None:
-            columns = tuple(Column(name, tuple(known)) for name, known in saved["columns"])
             preparation = Preparation.from_tensors(saved["preparation"], columns)
-            trained = [column.name for column in columns]
-            if not trained and list(x.shape[1:]) != saved["shape"]:
+            if not columns and list(x.shape[1:]) != saved["shape"]:
                 raise DataError(
                     f"{path} has rows of shape {tuple(x.shape[1:])}, and the training had "
                     f"{tuple(saved['shape'])}"
                 )
-            if missing := [name for name in trained if name not in names]:
-                raise DataError(f"{path} lacks {', '.join(missing)}, which it was trained on")
-            x = preparation.apply(x[:, [names.index(n) for n in trained]] if trained else x)
+            x = preparation.apply(x)
         else:
             x = torch.empty(len(ids), 0)
     split = Split(x, None, torch.arange(len(ids)))

@@ -257,7 +257,7 @@ class Trained:
 
     def _preparation(self, name: str) -> tuple[Preparation | None, list[int]]:
         saved = self._saved(name)
-        columns = tuple(Column(n, tuple(categories)) for n, categories in saved["columns"])
+        columns = tuple(Column(n, tuple(known), may) for n, known, may in saved["columns"])
         if saved["preparation"] is None:
             return None, saved["shape"]
         return Preparation.from_tensors(saved["preparation"], columns), saved["shape"]

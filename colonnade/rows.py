@@ -254,18 +254,6 @@ def load(path: Path) -> Rows:
         raise RunError(f"{path}: not rows that Colonnade wrote ({error})") from error
 
 
-def read(path: Path) -> tuple[list[str], list[str], Tensor, list[str] | None]:
-    """ids, names of the columns (none: images), features, labels if any; numbers or images alone.
-
-    For later rows of models that know no categories: others need `read_own` with `like`.
-    """
-    own = read_own(OwnFile(str(path)), Path())
-    for column in own.columns:
-        if column.categories:
-            raise DataError(f"{path}, column '{column.name}': text, where there must be numbers")
-    return own.ids, [column.name for column in own.columns], own.x, own.labels
-
-
 def read_own(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None = None) -> Own:
     """What a party's file holds, of images too; `like`, the columns of training, for later rows."""
     path = file.path(folder)

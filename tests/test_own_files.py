@@ -539,11 +539,6 @@ def test_errors_name_the_party(tmp_path: Path) -> None:
         rows.from_file(file, "bank", settings(), labelled=True, folder=tmp_path)
 
 
-def test_what_reads_numbers_alone_refuses_categories(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"bank\.csv, column 'town': text, where there must be num"):
-        rows.read(people(tmp_path))
-
-
 # --- large files
 
 MEASURE = """

@@ -127,12 +127,12 @@ def test_files_that_are_no_pictures(tmp_path: Path) -> None:
     for arrays, why in bad.values():
         np.savez(path, **arrays)
         with pytest.raises(DataError, match=why):
-            rows.read(path)
+            rows.read_images(path)
     np.savez(path, id=np.array([{}, {}], dtype=object), x=np.zeros((2, 1, 4, 4), np.uint8))
     with pytest.raises(DataError, match=r"no \.npz file of plain arrays"):  # nothing is unpickled
-        rows.read(path)
+        rows.read_images(path)
     path.write_bytes(b"not a zip file")
     with pytest.raises(DataError, match=r"x\.npz"):
-        rows.read(path)
+        rows.read_images(path)
     with pytest.raises(DataError, match="No such file"):
-        rows.read(tmp_path / "nobody.npz")
+        rows.read_images(tmp_path / "nobody.npz")

@@ -83,10 +83,10 @@ def read_rows(path: Path | None, shared: federation.Federation, name: str) -> ro
         return rows.none(shared.run.data.classes)
     if path.suffix == ".json":  # handed over by a supervisor of this machine
         return rows.load(path.with_suffix(""))
-    if path.suffix not in (".csv", ".npz"):
+    if path.suffix not in (".csv", ".tsv", ".txt", ".gz", ".parquet", ".npz"):
         raise DataError(
-            f"--data {path}: give a .csv file with the columns id, label and numbers, or images as "
-            ".npz"
+            f"--data {path}: give a .csv or .parquet file with the columns id and label, or images "
+            "as .npz"
         )
     method = shared.run.found.method
     everyone = method.own_labels or method.everyone_labelled(shared.run.options)

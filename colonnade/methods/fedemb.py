@@ -30,6 +30,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import cos, pi
 from typing import Any, Literal
 
 import torch
@@ -107,6 +108,7 @@ class FedEmb:
     match: Literal["random", "class"] = "random"  # hybrid: which groups are joined
     server_epochs: int = 5
     server_lr: float = 1e-4
+    server_schedule: Literal["constant", "cosine"] = "constant"  # cosine: falls to 0
     server_batch: int = 128
     connect: Connect = "dense"  # α
     rank: int = 16
@@ -457,9 +459,14 @@ def tune(me: Party, joined: Joined, inputs: Tensor, targets: Tensor, cfg: FedEmb
     optimizer = torch.optim.Adam(joined.parameters(), lr=cfg.server_lr)
     seed = derive(me.schedule.seed, "tuning", me.position[1])
     generator = torch.Generator().manual_seed(seed)
+    steps = cfg.server_epochs * -(-len(inputs) // cfg.server_batch)
+    done = 0
     for _ in range(cfg.server_epochs):
         order = torch.randperm(len(inputs), generator=generator).to(me.device)
         for rows in order.split(cfg.server_batch):
+            if cfg.server_schedule == "cosine":
+                optimizer.param_groups[0]["lr"] = cfg.server_lr * (1 + cos(pi * done / steps)) / 2
+            done += 1
             loss = loss_of(joined, inputs[rows], targets[rows], cfg)
             optimizer.zero_grad()
             loss.backward()

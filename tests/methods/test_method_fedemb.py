@@ -621,6 +621,21 @@ def test_tuning_as_a_plain_loop(targets: str, connect: str, tmp_path: Path) -> N
         assert seen.logged("tuning_loss") == [pytest.approx(float(loss()), rel=1e-2)]
 
 
+def test_the_rate_of_tuning_may_fall(tmp_path: Path) -> None:
+    options = {"server_epochs": 4, "connect_start": 0.1, "server_schedule": "cosine"}
+    tuned = train(tmp_path / "run", settings(options)).tuned[0]
+    hand = Joined(3, [WIDTH, 10, CLASSES], "dense")
+    hand.load_state_dict(tuned.before)
+    adam = torch.optim.Adam(hand.parameters())
+    for rate in (0.01, 0.01 * (1 + 0.5**0.5) / 2, 0.005, 0.01 * (1 - 0.5**0.5) / 2):
+        adam.param_groups[0]["lr"] = rate
+        adam.zero_grad()
+        (hand(tuned.inputs) - tuned.targets).square().mean().backward()
+        adam.step()
+    for key, value in hand.state_dict().items():
+        close(tuned.after[key], value, 2e-4)
+
+
 def test_rows_are_tuned_in_batches_in_a_new_order(tmp_path: Path) -> None:
     batches: list[Tensor] = []
 

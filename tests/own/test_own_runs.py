@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import colonnade
-from colonnade import doctor
+from colonnade import doctor, member_predict
 from colonnade.align import phase, psi
 from colonnade.errors import ConfigError, DataError, PeerLost
 
@@ -243,3 +243,25 @@ def test_the_doctor_names_what_is_wrong(tmp_path: Path) -> None:
     assert problem.about == "shop"
     assert "has no column 'customer'" in problem.found
     assert doctor.is_run(file)
+
+
+def test_later_rows_keep_the_categories_of_training(tmp_path: Path) -> None:
+    """Also where a file of new rows shows only one of them, and it looks like a number."""
+    file = write(tmp_path)
+    lines = (tmp_path / "shop.csv").read_text().splitlines()
+    kinds = ["1", "2", "3+"] * ROWS
+    text = [f"{lines[0]},size", *(f"{a},{b}" for a, b in zip(lines[1:], kinds, strict=False))]
+    (tmp_path / "shop.csv").write_text("\n".join(text) + "\n")
+    colonnade.run(file, out=tmp_path / "run")
+    header = lines[0].replace("customer", "id")
+    numbers = ",".join(lines[1].split(",")[1:])
+    (tmp_path / "new.csv").write_text(f"{header},size\nsomebody,{numbers},2\nother,,,,,4\n")
+    rows, ids = member_predict.rows_for(tmp_path / "new.csv", "shop", tmp_path / "run")
+    assert ids == ["somebody", "other"]
+    assert rows.splits[member_predict.SPLIT].x[:, 4:].tolist() == [[0, 1, 0], [0, 0, 0]]
+    assert rows.splits[member_predict.SPLIT].x[1, :4].tolist() == [
+        0,
+        0,
+        0,
+        0,
+    ]  # the mean of training
