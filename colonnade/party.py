@@ -339,6 +339,8 @@ class Party:
         """Numbers for the result beside accuracies, such as ppm=…; the last one counts."""
         named: dict[str, Any] = dict(values)
         self.figures |= {name: float(value) for name, value in named.items()}
+        for name in named:
+            self._log.pop(name, None)
         self.log(**named)
 
     @contextmanager

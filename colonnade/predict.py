@@ -43,6 +43,7 @@ class Prediction:
     classes: tuple[str, ...]
     ids: Tensor  # int64 (rows,)
     probabilities: Tensor  # float32 (rows, classes)
+    names: tuple[str, ...] = ()  # of the rows of own files, as that party calls them
 
     @property
     def codes(self) -> Tensor:
@@ -107,16 +108,15 @@ class Trained:
                 answers = local.run(members, start, mail)
         finally:
             book.close()
-        return {
-            name: Prediction(
-                name,
-                members[name].classes,
-                members[name].splits[SPLIT].ids.cpu(),
-                logits.float().softmax(1).cpu(),
-            )
-            for name, logits in answers.items()
-            if isinstance(logits, Tensor)
-        }
+        names = self._names() if parties is None else {}
+        found = {}
+        for name, logits in answers.items():
+            if isinstance(logits, Tensor):
+                ids = members[name].splits[SPLIT].ids.cpu()
+                called = tuple(names[name][row] for row in ids.tolist()) if name in names else ()
+                shares = logits.float().softmax(1).cpu()
+                found[name] = Prediction(name, members[name].classes, ids, shares, called)
+        return found
 
     def labels(self) -> Tensor:
         """The true classes of the test rows, which only the label holder knows."""
@@ -132,11 +132,20 @@ class Trained:
             return assemble.from_catalogue(self.config)
         federation = own_rows.from_files(self.config)
         if self.config.align is not None:
-            names = {name: party.names for name, party in federation.parties.items()}
-            own = {name: ids for name, ids in names.items() if ids}
-            for name, common in plainly(own, self.config.align).items():
+            names = {name: p.names for name, p in federation.parties.items() if p.names}
+            for name, common in plainly(names, self.config.align).items():
                 federation.parties[name].take(common)
         return federation
+
+    def _names(self) -> dict[str, list[str]]:
+        """What a party with a file of its own calls its rows, by their ids in the run."""
+        found = {}
+        if self.config.align is not None:
+            parties = own_rows.from_files(self.config).parties
+            names = {name: party.names for name, party in parties.items() if party.names}
+            for name, common in plainly(names, self.config.align).items():
+                found[name] = [names[name][row] for row in common.tolist()]
+        return found
 
     def _refuse_in_memory(self) -> None:
         if self.result["data"]["name"] == IN_MEMORY:

@@ -146,6 +146,12 @@ def from_files(config: Config) -> Federation:
         raise DataError(
             f"label_holder = '{holder}': its file has no labels; those of {', '.join(labelled)} do"
         )
+    if method.own_labels and (silent := [party for party in found if party not in labelled]):
+        raise DataError(
+            f"the file of {', '.join(silent)} has no labels, and in {method.name} every party "
+            "brings labels of its own rows: name their column, or choose a method for which one "
+            "party holds them, such as splitnn"
+        )
     using = labelled if method.own_labels else [holder]
     _, classes = data.labels_from(np.concatenate([np.array(found[p].labels) for p in using]))
     holdings = {

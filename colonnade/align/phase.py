@@ -77,6 +77,8 @@ def plainly(names: Mapping[str, Sequence[str]], options: Alignment) -> dict[str,
         party: normalise(own, party, casefold=options.casefold, most=options.most)
         for party, own in names.items()
     }
+    if not ids:
+        return {}
     common = set.intersection(*(set(own) for own in ids.values()))
     return {
         party: by_rank([row for row, text in enumerate(own) if text in common], own)

@@ -322,7 +322,7 @@ def _write_predictions(predictions: Any, truth: Any, out: Path) -> None:
             writer.writerow(["party", "id", "predicted", "probability", *label])
             for name, prediction in predictions.items():
                 best = prediction.probabilities.max(1).values.tolist()
-                ids, labels = prediction.ids.tolist(), prediction.labels
+                ids, labels = prediction.names or prediction.ids.tolist(), prediction.labels
                 known = [] if truth is None else [prediction.classes[c] for c in truth.tolist()]
                 for number, (row, predicted, share) in enumerate(
                     zip(ids, labels, best, strict=True)

@@ -233,7 +233,8 @@ async def server_rows(me: Party, clients: Sequence[Peer], networks: Mapping[str,
         if len(set(counts.values())) > 1:
             listed = ", ".join(f"'{name}' {count}" for name, count in counts.items())
             raise MethodError(
-                f"rows that are evaluated together must be the same at all clients: {listed}"
+                f"rows that are evaluated together must be the same at all clients: {listed}. Give "
+                "all the same test rows, or evaluate_every = 0"
             )
         left = next(iter(counts.values()))
         while left > 0:
@@ -529,7 +530,16 @@ def client_sends(cfg: FedEmb, _: int) -> list[Kind]:
 
 def caveats(cfg: FedEmb) -> list[str]:
     asked = [f"{key} = {getattr(cfg, key)}" for key in ("noise", "generalise") if getattr(cfg, key)]
-    if not asked or cfg.epsilon:
+    if cfg.targets == "proportions":
+        return [
+            "labels leave the clients: targets = 'proportions' tells the server those of groups"
+        ]
+    if cfg.epsilon:
+        return [
+            f"epsilon = {cfg.epsilon} covers what is told of each row's vectors; not the public "
+            "part of the networks, not who is in a group, not rows that are evaluated"
+        ]
+    if not asked:
         return []
     return [
         f"no guarantee: nothing follows from [fedemb] {' and '.join(asked)} for anybody's privacy. "

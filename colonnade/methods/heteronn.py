@@ -499,6 +499,16 @@ def passive_sends(cfg: HeteroNN, passives: int) -> list[Kind]:
     return [*key, kinds.embedding, kinds.output, kinds.masked_gradient, kinds.noise]
 
 
+def caveats(cfg: HeteroNN) -> list[str]:
+    if clear(cfg):
+        return [
+            "encryption = 'none' hides nothing: this is Hetero-NN's arithmetic on plain numbers"
+        ]
+    if cfg.encryption == "paillier" and cfg.key_bits < 2048:
+        return [f"key_bits = {cfg.key_bits} can be broken: take 2048 or more"]
+    return []
+
+
 METHOD = Method(
     name="heteronn",
     summary="split learning through FATE's interactive layer; unprotected unless encryption is set",
@@ -509,5 +519,6 @@ METHOD = Method(
     },
     kinds=(PUBLIC_KEY, *vars(CLEAR).values(), *vars(ENCRYPTED).values()),
     cast=cast,
+    caveats=caveats,
     reference="FATE, Hetero-NN (FederatedAI/FATE); Zhang et al., arXiv:2007.06849",
 )

@@ -934,7 +934,6 @@ def test_runs_that_begin_alike_share_their_local_training(tmp_path: Path) -> Non
         ({"noise": 0.5}, "noise = 0.5"),
         ({"generalise": 0.1, "noise": 0.5}, "noise = 0.5 and generalise = 0.1"),
         ({}, ""),
-        ({"epsilon": 4.0, "generalise": 0.1}, ""),
     ],
     ids=str,
 )
@@ -951,6 +950,23 @@ def test_heuristics_say_that_they_guarantee_nothing(
     text = (tmp_path / "run" / "config.toml").read_text()
     assert text.startswith(f"# {said[0]}" if said else "method")
     assert config.load(tmp_path / "run" / "config.toml").options.noise == options.get("noise", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"epsilon": 4.0}, "epsilon = 4.0 covers what is told of each row's vectors; not the"),
+        ({"targets": "proportions"}, "labels leave the clients: targets = 'proportions'"),
+    ],
+)
+def test_what_else_must_be_said(options: dict[str, Any], said: str, tmp_path: Path) -> None:
+    seen = train(tmp_path / "run", settings(options))
+    (warning,) = seen.result.content["warnings"]
+    assert warning.startswith(said)
+    if "epsilon" in options:  # of all releases, not their mean
+        spent = seen.result.metrics["test"]["epsilon"]["party1"]
+        assert seen.result.history[-1]["parties"]["party1"]["epsilon"] == spent
+        assert spent == pytest.approx(4.0, rel=1e-3)
 
 
 def test_a_shared_start_holds_no_secret(tmp_path: Path) -> None:

@@ -161,6 +161,9 @@ def test_trained_models_predict_the_common_test_rows(tmp_path: Path) -> None:
     (found,) = [p for name, p in trained.predict().items() if name == "bank"]
     share = (found.probabilities.argmax(1) == trained.labels()).double().mean()
     assert share == pytest.approx(result.metrics["test"]["accuracy"])
+    ids, _, labels = tables()["bank"]
+    truth = [found.classes[code] for code in trained.labels().tolist()]
+    assert [labels[ids.index(name)] for name in found.names] == truth
 
 
 @pytest.mark.parametrize("method", ["centralised", "local"])
@@ -169,6 +172,13 @@ def test_baselines_on_the_same_files(method: str, tmp_path: Path) -> None:
     rows = result.content["data"]["train_rows"] + result.content["data"]["test_rows"]
     assert rows == (OVER if method == "centralised" else ROWS)
     assert "psi_points" not in result.wire["by_kind"]
+    assert len(colonnade.load(tmp_path / "run").predict()) == 1
+
+
+def test_where_every_party_brings_labels_all_do(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="the file of shop has no labels, and in fedemb every"):
+        colonnade.run(write(tmp_path, method='"fedemb"'), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_ids_that_count_as_one_are_divided_as_one(tmp_path: Path) -> None:
