@@ -27,6 +27,7 @@ from colonnade.privacy.masking import Masks, Moment
 from colonnade.recipe import Recipe, make_optimizer, rate_factor
 from colonnade.result import Result
 from colonnade.runtime import local
+from colonnade.runtime.drive import reproducible
 from colonnade.wire import Kind, Ledger, Message, Peer, Wire, ledger
 
 ROWS, SIZE, EPOCHS, DIM = 150, 64, 2, 6
@@ -779,7 +780,8 @@ def train_without(tree: dict[str, Any], absent: set[str]) -> dict[str, Party]:
         return bind(program, party, federation.cast, wire, checked.options, absent)
 
     kinds = {kind.name: kind for kind in checked.found.method.kinds}
-    local.run(there, start, local.Mailboxes(kinds, Ledger(None)))
+    with reproducible(checked.run.threads, False):
+        local.run(there, start, local.Mailboxes(kinds, Ledger(None)))
     return there
 
 
