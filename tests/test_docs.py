@@ -63,7 +63,8 @@ def test_the_readme_example_in_python_runs(
 
 
 def test_the_readme_config_runs(tmp_path: Path) -> None:
-    (text,) = blocks(README, "toml")
+    text, own = blocks(README, "toml")
+    assert set(tomllib.loads(own)["parties"]["bank"]) == {"data", "id", "label"}  # tests/own
     path = tmp_path / "file.toml"
     path.write_text(text, encoding="utf-8")
     result = colonnade.run(
