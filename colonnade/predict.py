@@ -131,21 +131,24 @@ class Trained:
         if not self.config.files:
             return assemble.from_catalogue(self.config)
         federation = own_rows.from_files(self.config)
-        if self.config.align is not None:
-            names = {name: p.names for name, p in federation.parties.items() if p.names}
-            for name, common in plainly(names, self.config.align).items():
-                federation.parties[name].take(common)
+        for name, common in self._common(federation).items():
+            federation.parties[name].take(common)
         return federation
+
+    def _common(self, federation: Federation) -> dict[str, Tensor]:
+        """Which rows of own files were common, by party."""
+        names = {name: p.names for name, p in federation.parties.items() if p.names}
+        return {} if self.config.align is None else plainly(names, self.config.align)
 
     def _names(self) -> dict[str, list[str]]:
         """What a party with a file of its own calls its rows, by their ids in the run."""
-        found = {}
-        if self.config.align is not None:
-            parties = own_rows.from_files(self.config).parties
-            names = {name: party.names for name, party in parties.items() if party.names}
-            for name, common in plainly(names, self.config.align).items():
-                found[name] = [names[name][row] for row in common.tolist()]
-        return found
+        if not self.config.files:
+            return {}
+        federation = own_rows.from_files(self.config)
+        return {
+            name: [federation.parties[name].names[row] for row in common.tolist()]
+            for name, common in self._common(federation).items()
+        }
 
     def _refuse_in_memory(self) -> None:
         if self.result["data"]["name"] == IN_MEMORY:
