@@ -19,7 +19,7 @@ client without contact trains alone and predicts at any time. Late heads count l
 communication, "data" one network on the union of the views, "networks" FedAvg on all of θ∘ξ.
 
 `adopt = "insured"` answers the paper's open question, how not to lose: each client also trains
-alone on the same batches, and uses whichever of its two networks its validation rows prefer.
+alone on the same batches, and predicts with both networks, mixed as its validation rows prefer.
 """
 
 from __future__ import annotations
@@ -46,8 +46,7 @@ HEAD = Kind("head", None, reveals="what θ_i has learnt from the sender's rows",
 GLOBAL = Kind("global_head", None, reveals="what all heads are together", dtype="any")
 SERVER = "server"
 SHARED, ALONE = "shared", "alone"  # a client's networks
-PARTS = ("embedding", "head", "optimizer")
-BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)  # how much of the new head adopt = "blend" tries
+BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)  # how much of the new head, or of the shared network, to try
 
 
 @dataclass(frozen=True)
@@ -152,10 +151,6 @@ async def client(me: Party, servers: list[Peer], cfg: JoVeFL) -> None:
                 me.log(loss=loss) if chain.name == SHARED else me.log(loss_alone=loss)
         me.elapse(cfg.pace.get(me.name, 1.0))
         evaluate(me, chains, cfg)
-    if len(chains) > 1 and best_of(me, chains).name == ALONE:
-        chains[0].become(chains[1])
-    me.drop(*(f"{ALONE} {part}" for part in PARTS))
-    me.state.pop(f"accuracy {ALONE}", None)  # started again after its end, it has chosen already
     if servers:
         me.figure(attendance=me.state.get("answers", 0) / max(me.state.get("rounds", 0), 1))
     for server in servers:
@@ -185,7 +180,10 @@ async def server(me: Party, clients: list[Peer], cfg: JoVeFL) -> None:
 
 
 async def client_predict(me: Party, cfg: JoVeFL, split: str) -> Tensor:
-    return logits_of(me, models_of(me, cfg, ""), split)
+    shared = logits_of(me, models_of(me, cfg), split)
+    if not is_insured(cfg):
+        return shared
+    return mixture_of(me)(shared, logits_of(me, models_of(me, cfg, f"{ALONE} "), split))
 
 
 async def server_predict(me: Party, cfg: JoVeFL, split: str) -> None:
@@ -573,15 +571,43 @@ class Chain:
         logits: Tensor = self.head(self.embed(x))
         return logits
 
-    def become(self, other: Chain) -> None:
-        self.embed.load_state_dict(other.embed.state_dict())
-        self.head.load_state_dict(other.head.state_dict())
+
+class Mixture(nn.Module):
+    """What an insured client predicts: so much from its shared network, the rest from its own."""
+
+    part: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("part", torch.tensor(0.5))
+
+    def forward(self, shared: Tensor, alone: Tensor) -> Tensor:
+        """The logarithms of the mixed probabilities."""
+        ours = shared.log_softmax(1) + self.part.log()
+        return torch.logaddexp(ours, alone.log_softmax(1) + (1 - self.part).log())
+
+    def choose(self, shared: Tensor, alone: Tensor, labels: Tensor) -> None:
+        """The part with the lowest loss on rows that trained neither; of equals, the evenest."""
+        found = []
+        for part in BLENDS:
+            self.part.fill_(part)
+            loss = float(F.nll_loss(self(shared, alone), labels))
+            found.append((round(loss, 6), abs(part - 0.5), part))
+        self.part.fill_(min(found)[2])
+
+
+def mixture_of(me: Party) -> Mixture:
+    return me.keep("mixture", Mixture)
+
+
+def is_insured(cfg: JoVeFL) -> bool:
+    return cfg.adopt == "insured" and cfg.share in ("heads", "networks")
 
 
 def chains_of(me: Party, cfg: JoVeFL) -> list[Chain]:
     """The network whose head is shared; with adopt = "insured" also one that never is."""
-    insured = cfg.adopt == "insured" and cfg.share in ("heads", "networks")
-    return [chain_of(me, cfg, name) for name in ((SHARED, ALONE) if insured else (SHARED,))]
+    names = (SHARED, ALONE) if is_insured(cfg) else (SHARED,)
+    return [chain_of(me, cfg, name) for name in names]
 
 
 def chain_of(me: Party, cfg: JoVeFL, name: str) -> Chain:
@@ -704,9 +730,12 @@ def evaluate(me: Party, chains: Sequence[Chain], cfg: JoVeFL) -> None:
             if rows in first:
                 accuracy, loss = judged(me, logits[chain.name], cfg)
                 me.state[of(chain, "accuracy")], me.state[of(chain, "loss")] = accuracy, loss
+        if is_insured(cfg) and rows in first:
+            mixture_of(me).choose(logits[SHARED], logits[ALONE], labels_of(me, rows))
+            me.log(mixture=float(mixture_of(me).part))
         if rows in due:
-            me.score(rows, logits[best_of(me, chains).name])
-            for name in logits if len(chains) > 1 else ():
+            me.score(rows, mixture_of(me)(**logits) if is_insured(cfg) else logits[SHARED])
+            for name in logits if is_insured(cfg) else ():
                 me.score(rows, logits[name], measure=name)
 
 
@@ -718,15 +747,15 @@ def logits_of(me: Party, chain: Chain | tuple[nn.Module, nn.Module], split: str)
 
 def judged(me: Party, logits: Tensor, cfg: JoVeFL) -> tuple[float, float]:
     """Accuracy and loss on the rows that decide."""
-    labels = me.splits[cfg.judge].y
-    assert labels is not None
+    labels = labels_of(me, cfg.judge)
     right = int((logits.argmax(1) == labels).sum())
     return right / len(labels), float(F.cross_entropy(logits, labels))
 
 
-def best_of(me: Party, chains: Sequence[Chain]) -> Chain:
-    """The network this client would use now: the first of those that are best."""
-    return max(chains, key=lambda chain: float(me.state.get(of(chain, "accuracy"), 0.0)))
+def labels_of(me: Party, rows: str) -> Tensor:
+    labels = me.splits[rows].y
+    assert labels is not None
+    return labels
 
 
 def of(chain: Chain, what: str) -> str:
