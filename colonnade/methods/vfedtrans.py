@@ -3,16 +3,16 @@
 Paper: "Vertical Federated Knowledge Transfer via Representation Distillation". The task party has
 labels; partners have other columns of some of its rows, the shared ones I_s. S = [S_1 | … | S_K].
 
-    once: every pair of task party, partners and server agrees on a key (privacy/keys.py)
+    once: every pair of members agrees on a key, over the task party (privacy/keys.py)
 
     key generator              task party and partners k                 server
     1. A, B orthogonal    →    2. Ŝ_k = A S_k B_k (Eq. 2), masked   →    3. Σ_k Ŝ_k = A S B = Û Σ V̂ᵀ
-       (A, B_k) to k           4. task party: U = Aᵀ Û (Eq. 3)      ←       q leading columns of Û
+       (A, B_k) to k, sealed   4. task party: U = Aᵀ Û (Eq. 3)      ←       q leading columns of Û
                                5. it distils U into Enc, over all its own rows (Eq. 5)
                                6. it trains a network on x* = ⟨x, Enc(x)⟩, and predicts alone
 
 After step 4 nobody but the task party does anything. privacy/fedsvd.py says who learns what: the
-server Σ, the task party U and so how alike the shared rows are at all parties; key generator and
+server Σ, the task party U, and so how alike the shared rows are at all parties; key generator and
 server together learn everything, so these must be two organisations. Here all K parties take part
 in one FedSVD; the paper runs it with one partner at a time, which shows the task party more.
 
@@ -22,11 +22,12 @@ partners know about; the others are local to the task party.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal
 
+import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -43,12 +44,11 @@ from colonnade.privacy.masking import Masks
 from colonnade.wire import Kind, Peer
 
 WIDTH = Kind("width", (1,), reveals="how many columns the sender has", dtype="int64")
-ROW_SEED = Kind("row_seed", None, reveals="A, to parties only", dtype="any", randomised=True)
-COLUMN_MASK = Kind(
-    "column_mask",
-    None,  # {"columns0": int64, "block0": float64, …}
-    reveals="the receiver's own rows of B",
-    dtype="any",
+MASKS = Kind(
+    "sealed_masks",
+    ("bytes",),
+    reveals="to the receiver A and its own rows of B; to others how long they are",
+    dtype="uint8",
     randomised=True,
     host=True,
 )
@@ -116,15 +116,17 @@ class VFedTrans:
         )
 
 
-async def key_generator(me: Party, task: Peer, partners: list[Peer], cfg: VFedTrans) -> None:
+async def key_generator(
+    me: Party, task: Peer, partners: list[Peer], server: Peer, cfg: VFedTrans
+) -> None:
     for _ in me.epochs(TRANSFER, 1):
+        secrets = await keys.passive_keys(me, task, [*partners, server], TRANSFER)
         parties = [task, *partners]
         widths = [int((await peer.recv(WIDTH)).item()) for peer in parties]
         seed = fedsvd.new_seed()  # of A; that of B is another one, and stays here
         masks = fedsvd.column_masks(fedsvd.new_seed(), widths, block=cfg.block)
         for peer, mask in zip(parties, masks, strict=True):  # 1.
-            peer.send(ROW_SEED, {"seed": seed})
-            peer.send(COLUMN_MASK, packed(mask))
+            peer.send(MASKS, sealed(seed, mask, secrets[peer.name]))
     idle(me)
 
 
@@ -137,16 +139,19 @@ async def partner(
     cfg: VFedTrans,
 ) -> None:
     for _ in me.epochs(TRANSFER, 1):
-        await send_masked(me, server, [task, *partners], key_generator, cfg)  # 2.
+        members = [*partners, server, key_generator]
+        secrets = await keys.passive_keys(me, task, members, TRANSFER)
+        await send_masked(me, server, key_generator, secrets, cfg)  # 2.
     me.pass_by("train", me.schedule.epochs)
 
 
-async def server(me: Party, task: Peer, partners: list[Peer], cfg: VFedTrans) -> None:
+async def server(
+    me: Party, task: Peer, partners: list[Peer], key_generator: Peer, cfg: VFedTrans
+) -> None:
     for _ in me.epochs(TRANSFER, 1):
+        secrets = await keys.passive_keys(me, task, [*partners, key_generator], TRANSFER)
+        masks = masks_of(me, me.name, key_generator, secrets, cfg)
         parties = [task, *partners]
-        secrets = await keys.active_keys(me, parties, TRANSFER)
-        ring = fedsvd.ring_for(len(parties), cfg.fraction)
-        masks = Masks(me.name, me.name, secrets, ring)
         shape = await agreed_shape(parties)
         strips: dict[str, list[Any]] = {peer.name: [] for peer in parties}
         for _ in range(fedsvd.strip_count(shape)):
@@ -169,7 +174,8 @@ async def task(
 ) -> None:
     encoder = encoder_of(me, cfg)
     for _ in me.epochs(TRANSFER, 1):
-        a = await send_masked(me, server, partners, key_generator, cfg)  # 2.
+        secrets = await keys.active_keys(me, [*partners, server, key_generator], TRANSFER)
+        a = await send_masked(me, server, key_generator, secrets, cfg)  # 2.
         vectors = await server.recv(VECTORS)
         rows = shared_rows(me, cfg)
         if vectors.shape != (len(rows), cfg.q) or not vectors.isfinite().all():
@@ -204,22 +210,28 @@ async def nothing_predict(me: Party, cfg: VFedTrans, split: str) -> None:
 
 
 async def send_masked(
-    me: Party, server: Peer, others: Sequence[Peer], key_generator: Peer, cfg: VFedTrans
+    me: Party, server: Peer, key_generator: Peer, secrets: Mapping[str, bytes], cfg: VFedTrans
 ) -> fedsvd.RowMask:
     """Everything a party does until its masked matrix is at the server; A, for step 4."""
-    secrets = await keys.passive_keys(me, server, others, TRANSFER)
     rows = own_rows(me)[shared_rows(me, cfg)]
     key_generator.send(WIDTH, torch.tensor([rows.shape[1]]))
-    sent: Any = await key_generator.recv(ROW_SEED)
-    a = fedsvd.row_mask(sent["seed"], len(rows), block=cfg.block)
-    b = unpacked(await key_generator.recv(COLUMN_MASK))
+    seed, b = opened(await key_generator.recv(MASKS), secrets[key_generator.name])
+    a = fedsvd.row_mask(seed, len(rows), block=cfg.block)
     with me.timing("fedsvd"):
         masked = fedsvd.mask_matrix(standardised(rows), a, b)
-    masks = Masks(me.name, server.name, secrets, fedsvd.ring_for(1 + len(others), cfg.fraction))
     server.send(SHAPE, torch.tensor(masked.shape))
-    for strip in fedsvd.to_strips(masked, masks):
+    for strip in fedsvd.to_strips(masked, masks_of(me, server.name, key_generator, secrets, cfg)):
         server.send(MASKED, strip)
     return a
+
+
+def masks_of(
+    me: Party, server: str, key_generator: Peer, secrets: Mapping[str, bytes], cfg: VFedTrans
+) -> Masks:
+    """Of the sum at the server; the key generator adds nothing to it."""
+    others = {name: key for name, key in secrets.items() if name != key_generator.name}
+    # Of the server all others have columns; of a party, all but the server, and itself.
+    return Masks(me.name, server, others, fedsvd.ring_for(len(others), cfg.fraction))
 
 
 async def agreed_shape(parties: Sequence[Peer]) -> tuple[int, int]:
@@ -248,17 +260,21 @@ def standardised(matrix: Tensor) -> Tensor:
     return (matrix - matrix.mean(0)) / torch.where(flat, 1.0, spread)
 
 
-def packed(mask: fedsvd.ColumnMask) -> dict[str, Tensor]:
-    return {f"columns{k}": columns for k, columns in enumerate(mask.columns)} | {
-        f"block{k}": block for k, block in enumerate(mask.blocks)
-    }
+def sealed(seed: bytes, mask: fedsvd.ColumnMask, secret: bytes) -> Tensor:
+    """Of A, and of one party's rows of B, what only that party can read."""
+    tensors = {"seed": torch.frombuffer(bytearray(seed), dtype=torch.uint8)}
+    tensors |= {f"columns{k}": columns for k, columns in enumerate(mask.columns)}
+    tensors |= {f"block{k}": block.contiguous() for k, block in enumerate(mask.blocks)}
+    text = keys.seal(secret, "masks", safetensors.torch.save(tensors))
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
-def unpacked(message: Any) -> fedsvd.ColumnMask:
-    numbers = range(len(message) // 2)
-    return fedsvd.ColumnMask(
-        tuple(message[f"columns{k}"] for k in numbers), tuple(message[f"block{k}"] for k in numbers)
-    )
+def opened(message: Tensor, secret: bytes) -> tuple[bytes, fedsvd.ColumnMask]:
+    found = safetensors.torch.load(keys.unseal(secret, "masks", message.numpy().tobytes()))
+    seed = found.pop("seed").numpy().tobytes()
+    numbers = range(len(found) // 2)
+    columns, blocks = ([found[f"{what}{k}"] for k in numbers] for what in ("columns", "block"))
+    return seed, fedsvd.ColumnMask(tuple(columns), tuple(blocks))
 
 
 def idle(me: Party) -> None:
@@ -348,10 +364,10 @@ METHOD = Method(
             nothing_predict,
             features=False,
             rows=False,
-            sends=lambda *_: (ROW_SEED, COLUMN_MASK),
+            sends=lambda *_: (*keys.KINDS, MASKS),
         ),
     },
-    kinds=(*keys.KINDS, WIDTH, ROW_SEED, COLUMN_MASK, SHAPE, MASKED, VECTORS),
+    kinds=(*keys.KINDS, WIDTH, MASKS, SHAPE, MASKED, VECTORS),
     cast=cast,
     signs=lambda options: True,
     reference="Vertical Federated Knowledge Transfer via Representation Distillation",

@@ -14,11 +14,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from colonnade.errors import Untrusted
 from colonnade.identity import Identity
 from colonnade.party import Party
 from colonnade.wire import Kind, Peer
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 # Both travel up with one entry, and down with everybody's: {"shop": bytes, …}
 PUBLIC_KEYS = Kind(
@@ -73,6 +77,33 @@ def _identity(me: Party) -> Identity:
             "signs=lambda options: True)"
         )
     return me.identity
+
+
+def seal(secret: bytes, purpose: str, content: bytes) -> bytes:
+    """What only the other of a pair can read; once per secret and purpose, for the nonce is 0."""
+    return _cipher(secret, purpose).encrypt(bytes(12), content, None)
+
+
+def unseal(secret: bytes, purpose: str, text: bytes) -> bytes:
+    """What `seal` was given; anything else is refused."""
+    from cryptography.exceptions import InvalidTag
+
+    try:
+        return _cipher(secret, purpose).decrypt(bytes(12), text, None)
+    except InvalidTag:
+        raise Untrusted(
+            f"what came sealed ({purpose}) was changed, or is of another pair"
+        ) from None
+
+
+def _cipher(secret: bytes, purpose: str) -> ChaCha20Poly1305:
+    from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+    from cryptography.hazmat.primitives.hashes import SHA256
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+    return ChaCha20Poly1305(
+        HKDFExpand(SHA256(), 32, _hashed(b"seal", purpose.encode())).derive(secret)
+    )
 
 
 class Agreement:

@@ -113,12 +113,14 @@ def test_what_crosses_the_wire(folder: Path) -> None:
         (party, "server") for party in parties
     }
     assert [(s, r) for s, r, kind in sent if kind == "left_vectors"] == [("server", "party1")]
-    assert {(s, r) for s, r, kind in sent if kind in ("row_seed", "column_mask")} == {
+    assert {(s, r) for s, r, kind in sent if kind == "sealed_masks"} == {
         ("key_generator", party) for party in parties
     }
-    # Server and key generator never talk, and no two parties do.
+    # Server and key generator never talk; partners only with the task party, about keys.
     assert not {("server", "key_generator"), ("key_generator", "server")} & {m[:2] for m in sent}
-    assert not [m for m in sent if m[0] in parties and m[1] in parties]
+    between = {m for m in sent if m[0] in parties and m[1] in parties}
+    assert {kind for *_, kind in between} == {"public_keys", "signatures"}
+    assert all("party1" in pair for *pair, _ in between)
     assert all(row["phase"] == "train" and row["step"] == 0 for row in rows if "kind" in row)
 
 

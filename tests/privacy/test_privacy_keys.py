@@ -637,3 +637,19 @@ def test_no_secret_is_ever_on_the_disk_or_on_the_wire(
         for secret in found:
             assert secret not in content
             assert secret.hex().encode() not in content
+
+
+def test_what_is_sealed_only_the_other_of_the_pair_opens() -> None:
+    secret, other = b"a" * 32, b"b" * 32
+    text = keys.seal(secret, "masks", b"the seed of A")
+    assert b"seed" not in text
+    assert keys.unseal(secret, "masks", text) == b"the seed of A"
+    changed = bytes([text[0] ^ 1]) + text[1:]
+    for key, purpose, given in (
+        (other, "masks", text),
+        (secret, "vectors", text),
+        (secret, "masks", changed),
+        (secret, "masks", text[:-1]),
+    ):
+        with pytest.raises(Untrusted, match="sealed"):
+            keys.unseal(key, purpose, given)
