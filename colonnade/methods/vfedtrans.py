@@ -23,7 +23,7 @@ partners know about; the others are local to the task party.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Any, Literal
 
@@ -78,15 +78,20 @@ GRID = 2.0**-12  # of a target: fresh masks change U by 1e-13, and must not chan
 class VFedTrans:
     """Options of VFedTrans; those of the auto-encoder as in enrich.py."""
 
-    shared: float = 0.6  # |I_s| as a part of all training rows; Table 1 has .6 for HAPT
+    shared: float = 0.6  # simulation: |I_s| as a part of all training rows
     q: int = 32  # leading columns of U
     block: int = fedsvd.BLOCK  # of A and B; 0: dense
     fraction: int = fedsvd.FRACTION
     theta: float = 10.0  # θ in Eq. 5; 0: the control without transfer
+    reconstruction: float = 1.0  # the factor of L_recons; 0: regression to U only
     layers: int = 2
     hidden: int = 256
     activation: Activation = "relu"
+    code: Literal["linear", "activated"] = "linear"
     distil: Literal["l2", "l1"] = "l2"
+    target: Literal["unit", "raw"] = "unit"
+    output: Literal["code", "decoder", "both"] = "code"  # what is appended to x
+    scaling: Literal["standard", "minmax", "none"] = "standard"
     distil_lr: float = 2e-3
     distil_epochs: int = 40
     distil_batch: int = 200
@@ -101,18 +106,13 @@ class VFedTrans:
         self.enricher(0)
 
     def enricher(self, seed: int) -> Enricher:
+        same = {field.name for field in fields(Enricher)} & {field.name for field in fields(self)}
         return Enricher(
-            q=self.q,
-            layers=self.layers,
-            hidden=self.hidden,
-            activation=self.activation,
-            distil=self.distil,
-            theta=self.theta,
             lr=self.distil_lr,
-            weight_decay=self.weight_decay,
             epochs=self.distil_epochs,
             batch_size=self.distil_batch,
             seed=seed,
+            **{name: getattr(self, name) for name in same},
         )
 
 
@@ -300,6 +300,11 @@ class Enriched(nn.Module):
         self.register_buffer("shift", blank.shift)
         self.register_buffer("scale", blank.scale)
 
+    @property
+    def width(self) -> int:
+        """How many columns are appended."""
+        return Encoder(self.network, self.shift, self.scale, self.options).width
+
     def learn(self, encoder: Encoder) -> None:
         self.network.load_state_dict(encoder.network.state_dict())
         self.shift.copy_(encoder.shift)
@@ -317,7 +322,7 @@ def encoder_of(me: Party, cfg: VFedTrans) -> Enriched:
 
 def model_of(me: Party, cfg: VFedTrans) -> nn.Module:
     """The party's network on its enriched rows, with the decision layers of its family."""
-    shape = (prod(me.shape) + cfg.q,)
+    shape = (prod(me.shape) + encoder_of(me, cfg).width,)
     return me.keep(
         "model",
         lambda: nn.Sequential(
