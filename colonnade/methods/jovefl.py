@@ -180,10 +180,9 @@ async def server(me: Party, clients: list[Peer], cfg: JoVeFL) -> None:
 
 
 async def client_predict(me: Party, cfg: JoVeFL, split: str) -> Tensor:
-    shared = logits_of(me, models_of(me, cfg), split)
-    if not is_insured(cfg):
-        return shared
-    return mixture_of(me)(shared, logits_of(me, models_of(me, cfg, f"{ALONE} "), split))
+    names = {SHARED: "", ALONE: f"{ALONE} "} if is_insured(cfg) else {SHARED: ""}
+    logits = {n: logits_of(me, models_of(me, cfg, prefix), split) for n, prefix in names.items()}
+    return used(me, logits, cfg)
 
 
 async def server_predict(me: Party, cfg: JoVeFL, split: str) -> None:
@@ -600,6 +599,14 @@ def mixture_of(me: Party) -> Mixture:
     return me.keep("mixture", Mixture)
 
 
+def used(me: Party, logits: Mapping[str, Tensor], cfg: JoVeFL) -> Tensor:
+    """What the client predicts, from what its networks say."""
+    if not is_insured(cfg):
+        return logits[SHARED]
+    mixed: Tensor = mixture_of(me)(logits[SHARED], logits[ALONE])
+    return mixed
+
+
 def is_insured(cfg: JoVeFL) -> bool:
     return cfg.adopt == "insured" and cfg.share in ("heads", "networks")
 
@@ -734,7 +741,7 @@ def evaluate(me: Party, chains: Sequence[Chain], cfg: JoVeFL) -> None:
             mixture_of(me).choose(logits[SHARED], logits[ALONE], labels_of(me, rows))
             me.log(mixture=float(mixture_of(me).part))
         if rows in due:
-            me.score(rows, mixture_of(me)(**logits) if is_insured(cfg) else logits[SHARED])
+            me.score(rows, used(me, logits, cfg))
             for name in logits if is_insured(cfg) else ():
                 me.score(rows, logits[name], measure=name)
 
