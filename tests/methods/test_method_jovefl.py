@@ -990,6 +990,7 @@ INSURED: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({}, {"epochs": 12}),
     (CUT | {"every": 2, "prox": 0.05}, RESNET | {"epochs": 4, "data": CHOOSING["data"] | MOVED}),
     (ENDING, {"epochs": 20}),
+    ({}, {"precision": "bfloat16"}),
 ]
 
 
