@@ -49,6 +49,7 @@ class Federation:
     holder: str
     data: dict[str, Any]  # the `data` part of result.json
     partition: Partition | None = None  # as it was used; None for the parties' own rows
+    warnings: tuple[str, ...] = ()  # what the user should know before it begins
 
     def facts(self) -> dict[str, Any]:
         """`data` as it is now: rows that were aligned are fewer."""
@@ -56,8 +57,8 @@ class Federation:
         if not held.names:
             return self.data
         own = {name: len(party.names) for name, party in self.parties.items() if party.names}
-        counted = {f"{key}_rows": len(held.splits[key]) for key in ("train", "test")}
-        common = sum(len(split) for split in held.splits.values())
+        counted = {f"{k}_rows": len(held.splits[k]) for k in ("train", "test") if k in held.splits}
+        common = 0 if held.common is None else len(held.common)
         return self.data | counted | {"own_rows": own, "common_rows": common}
 
 
@@ -115,7 +116,26 @@ def from_catalogue(config: Config) -> Federation:
         "train_rows": len(dataset.train) - len(held_out),  # of all parties together
         "partition": describe(partition, len(parts)),
     }
-    return replace(federation, data=facts, partition=partition)
+    warnings = _same_rows(config, partition)
+    return replace(federation, data=facts, partition=partition, warnings=warnings)
+
+
+def _same_rows(config: Config, partition: Partition) -> tuple[str, ...]:
+    """Where options take rows for different ones that the partition gives to all alike."""
+    method = config.found.method
+    if method.aligned(config.options) or partition.kind in ("rows", "hybrid", "whole"):
+        return ()
+    try:
+        if not method.aligned(method.options()):
+            return ()  # it never matches any
+    except TypeError:  # an option of a user's own method has no default
+        return ()
+    return (
+        f'[partition] kind = "{partition.kind}" gives the same rows to all parties, and these '
+        f"options of {method.name} do not match rows: what one party knows about a row is joined "
+        'with what others know about any. Divide the rows, too, kind = "hybrid", or choose options '
+        "that match rows",
+    )
 
 
 def from_memory(
@@ -418,6 +438,7 @@ def schedule_of(config: Config) -> Schedule:
         config.data.flip,
         config.data.shift,
         config.data.upside_down,
+        config.found.method.all_rows,
     )
 
 

@@ -109,6 +109,7 @@ class Config:
     parties: Mapping[str, Recipe] = field(default_factory=dict)
     files: Mapping[str, OwnFile] = field(default_factory=dict)  # the parties' own
     align: Alignment | None = None  # first find the rows that all parties have
+    asked: Alignment = field(default_factory=Alignment)  # [align], also if the method matches none
 
     @property
     def kinds(self) -> dict[str, Kind]:
@@ -141,8 +142,27 @@ class Config:
         if self.files:
             del tables["data"]["name"]
         for name, file in self.files.items():
-            tables["parties"][name] |= {k: v for k, v in _plain(file).items() if v not in ("", [])}
+            given = {
+                k: v for k, v in _plain(file).items() if v != [] and (k, v) != ("delimiter", "")
+            }
+            tables["parties"][name] |= given
         return tables
+
+    def to_align(self) -> Config:
+        """The same parties, to find their common rows and no more, whatever the method is."""
+        found = methods.find("alignment")
+        kept = [name for name in self.run.record if name in {kind.name for kind in KINDS}]
+        run = dataclasses.replace(
+            self.run, method="alignment", name=f"{self.run.name[:58]}-align", record=tuple(kept)
+        )
+        return dataclasses.replace(
+            self,
+            run=run,
+            found=found,
+            options=found.method.options(),
+            data=dataclasses.replace(self.data, classes=()),
+            align=self.asked,
+        )
 
     def own_models(self) -> list[str]:
         """The networks that stand in files of the user's own."""
@@ -289,12 +309,10 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
         options = read(found.method.options, _table(tree, name, problems), f"{name}.", problems)
     files = _files(tree, folder, problems)
     parties = _parties(tree, recipe or Recipe(), problems)
-    align = None
     matched = found is not None and options is not None and found.method.aligned(options)
-    if "align" in tree or (files and matched):
-        align = read(Alignment, _table(tree, "align", problems), "align.", problems)
-    if not matched:  # as for other methods' tables: a comparison may need it
-        align = None
+    asked = read(Alignment, _table(tree, "align", problems), "align.", problems)
+    # Of a method that matches no rows it is as other methods' tables: a comparison may need it.
+    align = asked if matched and ("align" in tree or files) else None
     if found is not None and found.method.model:
         _check_model(found.method, {"": recipe, **parties}, problems)
     if run is not None:
@@ -323,7 +341,9 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
     # Made from a file's name, which may hold anything: only what NAME allows stays.
     made = re.sub(r"[^A-Za-z0-9_-]+", "-", stem or found.method.name).strip("-_")[:64]
     run = dataclasses.replace(run, name=run.name or made or "run")
-    return Config(run, recipe, data, checkpoint, found, options, partition, parties, files, align)
+    return Config(
+        run, recipe, data, checkpoint, found, options, partition, parties, files, align, asked
+    )
 
 
 def _table(tree: Mapping[str, Any], key: str, problems: list[str]) -> dict[str, Any]:

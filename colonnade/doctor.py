@@ -35,6 +35,7 @@ from colonnade import assemble, member
 from colonnade import config as configuration
 from colonnade import federation as federations
 from colonnade import rows as own_rows
+from colonnade.align import KINDS
 from colonnade.align.phase import keep, plainly
 from colonnade.config import Config
 from colonnade.data.own import OwnFile
@@ -161,12 +162,21 @@ def _rows_of(run: Config) -> Iterator[Check]:
         return
     facts = federation.facts()
     said = f"{facts['train_rows']} rows to train on, {facts['test_rows']} to test"
-    labels = f"{federation.holder} holds the labels, {', '.join(facts['classes'])}"
+    method, classes = run.found.method, ", ".join(facts["classes"])
+    labels = f"{federation.holder} holds the labels, {classes}"
+    if method.own_labels:
+        labels = f"all rows come with labels, of {classes}"
     yield Check("rows", "ok", f"{said}; {labels}")
+    for warning in federation.warnings:
+        yield Check("rows", "warning", warning, "see whether that is meant")
     for name, party in federation.parties.items():
         what = f"{prod(party.shape)} numbers per row" if party.has_features else "no features"
         yield Check(name, "ok", f"{party.role}, {what}")
-    for kind in run.kinds.values():
+    cast, sent = federation.cast, list(KINDS if run.align is not None else ())
+    for role in cast.values():
+        passives = sum(other == "passive" for other in cast.values())
+        sent += method.sent_by(role, run.options, passives)
+    for kind in dict.fromkeys(sent):
         yield Check("may cross", "ok", f"{kind.name} ({kind.describe()}) reveals {kind.reveals}")
 
 
@@ -319,7 +329,7 @@ class _Own:
     # ---- what may leave, and what there is -----------------------------------------------------
 
     def _policy(self) -> Iterator[Check]:
-        kinds = {kind.name: kind for kind in self.federation.run.found.method.kinds}
+        kinds = self.federation.run.kinds
         try:
             given = self.mine.policy
             policy = self.federation.policy if given is None else Policy.load(given)
@@ -381,12 +391,17 @@ class _Own:
         said = f"{rows.source}: {rows.count:,} rows ({parts}), {rows.width} numbers each"
         if rows.classes:
             said += f", {len(rows.classes)} classes ({units.shorten(', '.join(rows.classes), 60)})"
-        if self.federation.run.found.method.aligned(self.federation.run.options):
+        if self.federation.run.align is not None:
+            said += "; the rows that all have are found first, privately"
+        elif self.federation.run.found.method.aligned(self.federation.run.options):
             digest = rows.digest(self.federation.row_key())
             said += (
                 f"; ids and their order: {digest[:8]} {digest[8:16]}, must be equal everywhere: "
                 "compare it by telephone"
             )
+        if rows.warnings:
+            said = "; ".join([said, *rows.warnings])
+            return Check("data", "warning", said, "see whether that is meant")
         return Check("data", "ok", said)
 
     def _together(self, rows: Rows) -> Check:

@@ -16,8 +16,9 @@ are as many further columns, made of x alone.
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args, get_type_hints
 
@@ -31,6 +32,8 @@ from colonnade.models.layers import Activation, named
 from colonnade.models.mlp import mlp
 
 ROWS = 8192  # rows that are encoded at once
+PATIENCE = 20  # epochs without a better code of the rows that are held out
+SEEDS = 1000  # from one member's seed to the next one's
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,10 @@ class Enricher:
     weight_decay: float = 1e-3
     epochs: int = 40
     batch_size: int = 200
+    dropout: float = 0.0  # behind the encoder's inner layers
+    held_out: float = 0.0  # of the shared rows: training ends when their codes get no better
+    members: int = 1  # encoders that are trained alike from other seeds; the code is their mean
+    stretch: float = 1.0  # the code is multiplied by it, for classifiers that measure distances
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -63,13 +70,20 @@ class Enricher:
             choices = get_args(kind)
             if choices and getattr(self, name) not in choices:
                 raise ValueError(f"{name} = {getattr(self, name)!r}: one of {', '.join(choices)}")
-        least = {"q": 1, "layers": 1, "hidden": 0, "epochs": 0, "batch_size": 1}
+        least = {"q": 1, "layers": 1, "hidden": 0, "epochs": 0, "batch_size": 1, "members": 1}
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise ValueError(f"{name} = {getattr(self, name)}: at least {bound}")
         for name in ("theta", "reconstruction", "lr", "weight_decay"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} = {getattr(self, name)}: a finite number, not below 0")
+        for name in ("dropout", "held_out"):
+            if not 0 <= getattr(self, name) < 1:
+                raise ValueError(f"{name} = {getattr(self, name)}: a share, from 0 to below 1")
+        if not 0 < self.stretch < math.inf:
+            raise ValueError(f"stretch = {self.stretch}: a finite number above 0")
+        if self.members > 1 and self.output != "code":
+            raise ValueError("members share no decoder: set output = 'code', or members = 1")
         if self.optimizer == "adam" and self.weight_decay:
             raise ValueError("weight_decay is for adamw; adam has none: set weight_decay = 0")
 
@@ -100,6 +114,18 @@ PUBLISHED: dict[str, Any] = {
     "output": "decoder",
     "lr": 1e-2,
     "epochs": 200,
+}
+
+
+# Ours, chosen on HAPT, random columns, seeds 100 to 109 (docs/papers.md): regression to U alone.
+STRONGER: dict[str, Any] = {
+    "theta": 1.0,
+    "reconstruction": 0.0,
+    "epochs": 150,
+    "dropout": 0.2,
+    "held_out": 0.1,
+    "members": 5,
+    "stretch": 1.5,
 }
 
 
@@ -147,22 +173,53 @@ def train(x: Tensor, shared: Tensor, target: Tensor, options: Enricher | None = 
 
     # Neither the initial weights nor the order of the rows depend on what was drawn before.
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(options.seed)
-        network = _network(x.shape[1], q, options)
-        kind = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
-        optimizer = kind(network.parameters(), options.lr, weight_decay=options.weight_decay)
-        for _ in range(options.epochs):
-            for batch in torch.randperm(len(x)).split(options.batch_size):
-                optimizer.zero_grad()
-                code, output = _both(network, inputs[batch])
-                loss = options.reconstruction * F.mse_loss(output, inputs[batch])
-                loss = loss + options.theta * (
-                    (_distance(code, targets[batch], options) * known[batch]).mean()
-                )
-                loss.backward()
-                optimizer.step()
-    learnt = network.double().requires_grad_(False)
+        members = [
+            _member(inputs, targets, known, replace(options, q=q, members=1, seed=seed))
+            for seed in range(options.seed, options.seed + options.members * SEEDS, SEEDS)
+        ]
+    learnt = _together(members).double().eval().requires_grad_(False)
     return Encoder(learnt, shift, scale, replace(options, q=q))
+
+
+def _member(inputs: Tensor, targets: Tensor, known: Tensor, options: Enricher) -> nn.Sequential:
+    """One auto-encoder, from its seed to its last epoch, or to its best."""
+    torch.manual_seed(options.seed)
+    network = _network(inputs.shape[1], options.q, options)
+    kind = torch.optim.AdamW if options.optimizer == "adamw" else torch.optim.Adam
+    optimizer = kind(network.parameters(), options.lr, weight_decay=options.weight_decay)
+    rows, held = torch.arange(len(inputs)), torch.arange(0)
+    if options.held_out:
+        shared = known.nonzero().flatten()
+        held = shared[torch.randperm(len(shared))[: round(options.held_out * len(shared))]]
+        known = known.index_fill(0, held, 0.0)
+    if not options.reconstruction and known.any():
+        rows = known.nonzero().flatten()  # there is nothing to learn from the others
+    best, since, kept = math.inf, 0, network.state_dict()
+    for _ in range(options.epochs):
+        network.train()
+        for order in torch.randperm(len(rows)).split(options.batch_size):
+            batch = rows[order]
+            optimizer.zero_grad()
+            code = network[0](inputs[batch])
+            loss = options.theta * (_distance(code, targets[batch], options) * known[batch]).mean()
+            if options.reconstruction:
+                gap = F.mse_loss(network[1](code), inputs[batch])
+                loss = options.reconstruction * gap + loss
+            loss.backward()
+            optimizer.step()
+        if not len(held):
+            continue
+        with torch.no_grad():
+            code = network.eval()[0](inputs[held])
+            left = float(_distance(code, targets[held], options).mean())
+        since += 1
+        if left < best:
+            best, since, kept = left, 0, copy.deepcopy(network.state_dict())
+        if since >= PATIENCE:
+            break
+    if len(held):
+        network.load_state_dict(kept)
+    return network
 
 
 def restored(options: Enricher, tensors: Mapping[str, Tensor]) -> Encoder:
@@ -170,7 +227,8 @@ def restored(options: Enricher, tensors: Mapping[str, Tensor]) -> Encoder:
     own = dict(tensors)
     shift, scale = own.pop("shift"), own.pop("scale")
     with torch.random.fork_rng(devices=[]):
-        network = _network(len(shift), options.q, options).double().requires_grad_(False)
+        blank = [_network(len(shift), options.q, options) for _ in range(options.members)]
+        network = _together(blank).double().eval().requires_grad_(False)
     network.load_state_dict(own)
     return Encoder(network, shift, scale, options)
 
@@ -184,10 +242,29 @@ def encode(encoder: Encoder, x: Tensor) -> Tensor:
     parts = []
     for some in x.split(ROWS):
         code, output = _both(encoder.network, encoder.scaled(some))
+        code = code * encoder.options.stretch
         if encoder.options.output == "both":
             code = torch.cat([code, output], 1)
         parts.append(output if encoder.options.output == "decoder" else code)
     return torch.cat(parts)
+
+
+class _Mean(nn.Module):
+    """The mean of what several networks say."""
+
+    def __init__(self, parts: Sequence[nn.Module]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([part(x) for part in self.parts]).mean(0)
+
+
+def _together(members: Sequence[nn.Sequential]) -> nn.Sequential:
+    """One network whose code is the mean of all codes; the first one's decoder is kept."""
+    if len(members) == 1:
+        return members[0]
+    return named({"encoder": _Mean([one[0] for one in members]), "decoder": members[0][1]})
 
 
 def _both(network: nn.Sequential, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -198,7 +275,7 @@ def _both(network: nn.Sequential, x: Tensor) -> tuple[Tensor, Tensor]:
 def _network(features: int, q: int, options: Enricher) -> nn.Sequential:
     activated = options.code == "activated"
     if not options.hidden:
-        return mlp_autoencoder(
+        network = mlp_autoencoder(
             features,
             q,
             layers=options.layers,
@@ -206,17 +283,22 @@ def _network(features: int, q: int, options: Enricher) -> nn.Sequential:
             code_activated=activated,
             output_activated=activated,
         )
-    inner = (options.hidden,) * (options.layers - 1)
-    return named(
-        {
-            "encoder": mlp(
-                (features,), q, hidden=inner, activation=options.activation, activated=activated
-            ),
-            "decoder": mlp(
-                (q,), features, hidden=inner, activation=options.activation, activated=activated
-            ),
-        }
-    )
+    else:
+        inner = (options.hidden,) * (options.layers - 1)
+        network = named(
+            {
+                "encoder": mlp(
+                    (features,), q, hidden=inner, activation=options.activation, activated=activated
+                ),
+                "decoder": mlp(
+                    (q,), features, hidden=inner, activation=options.activation, activated=activated
+                ),
+            }
+        )
+    if options.dropout:
+        for layer in list(network[0].children())[:-1]:
+            layer.add_module("dropout", nn.Dropout(options.dropout))
+    return network
 
 
 def _distance(code: Tensor, target: Tensor, options: Enricher) -> Tensor:

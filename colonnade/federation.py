@@ -183,8 +183,33 @@ def load(path: str | Path) -> Federation:
     federation = Federation(
         top.name, tuple(members), top.on_lost, top.deadline, top.patience, run, policy, path, ""
     )
-    content = json.dumps(federation.agreed(), sort_keys=True).encode()
-    return replace(federation, sha256=hashlib.sha256(content).hexdigest())
+    return replace(federation, sha256=_sha256(federation))
+
+
+def load_alignment(path: str | Path) -> Federation:
+    """The same federation, to find the common rows of those who bring any, and no more."""
+    whole = load(path)
+    members = tuple(member for member in whole.members if whole.role(member.name).rows)
+    names = [member.name for member in members]
+    holder = whole.holder if whole.holder in names else names[0]
+    problems: list[str] = []
+    _check_reach(holder, False, members, problems)
+    if problems:
+        raise FederationError(problems)
+    run = whole.run.to_align()
+    federation = replace(
+        whole,
+        name=f"{whole.name[:58]}-align",
+        members=members,
+        on_lost="wait" if whole.on_lost == "continue" else whole.on_lost,
+        run=replace(
+            run,
+            run=replace(run.run, label_holder=holder),
+            parties={name: recipe for name, recipe in run.parties.items() if name in names},
+        ),
+        policy=None if whole.policy is None else whole.policy.only(run.kinds),
+    )
+    return replace(federation, sha256=_sha256(federation))
 
 
 def write(
@@ -256,6 +281,11 @@ class _Entry:
     address: str = ""
     listen: str = ""
     signing_key: str = ""
+
+
+def _sha256(federation: Federation) -> str:
+    content = json.dumps(federation.agreed(), sort_keys=True).encode()
+    return hashlib.sha256(content).hexdigest()
 
 
 def _read_file(path: Path) -> dict[str, Any]:

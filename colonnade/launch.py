@@ -20,12 +20,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, Protocol
 
 from colonnade import federation as federations
 from colonnade import folder as folders
@@ -35,7 +35,7 @@ from colonnade.align.phase import plainly
 from colonnade.assemble import Federation
 from colonnade.config import Config
 from colonnade.data.own import OwnFile
-from colonnade.errors import ConfigError, RoleFailed
+from colonnade.errors import ConfigError, InputError, RoleFailed
 from colonnade.federation import Member
 from colonnade.net import certs
 from colonnade.observer import Observer
@@ -59,6 +59,15 @@ class Options:
     on_lost: federations.OnLost = "wait"
     deadline: float = 60.0
     program: tuple[str, ...] = PROGRAM
+
+
+class Driver(Protocol):
+    """Whoever sees the parties of a run to their end."""
+
+    ready: float  # seconds until the first role began
+    warnings: list[str]
+
+    def run(self) -> None: ...
 
 
 @dataclass(eq=False)
@@ -89,11 +98,16 @@ def launch(
     observer: Observer,
     options: Options,
     attempt: int,
+    drive: Callable[..., Driver] | None = None,
+    runtime: str = "process",
 ) -> dict[str, Any]:
-    """Train with one process per party in a run folder; returns result.json."""
+    """Train with one process per party in a run folder; returns result.json.
+
+    drive  who starts the processes and sees them to their end; default: this module
+    """
     began = time.perf_counter()
-    _hand_out(settings, federation, folder, options)
-    supervisor = _Supervisor(settings, federation, folder, observer, options)
+    hand_out(settings, federation, folder, options)
+    supervisor = (drive or _Supervisor)(settings, federation, folder, observer, options)
     status, problem = "failed", ""
     try:
         supervisor.run()
@@ -104,22 +118,22 @@ def launch(
     except KeyboardInterrupt:
         status = "stopped"
         raise
-    except RoleFailed as error:
+    except (RoleFailed, InputError) as error:
         problem = str(error)
         raise
     finally:
         observer.ended()
         shutil.rmtree(folder / "keys", ignore_errors=True)
         seconds = folders.seconds_so_far(folder) + time.perf_counter() - began
-        content = _joined(settings, federation, folder, supervisor.ready, seconds, attempt)
+        content = _joined(settings, federation, folder, supervisor.ready, seconds, runtime)
         content |= {"status": status, "error": problem}
         content["warnings"] = supervisor.warnings + content["warnings"]
         state.write_text(json.dumps(content, indent=1), folder / "result.json")
     return content
 
 
-def _hand_out(settings: Config, federation: Federation, folder: Path, options: Options) -> None:
-    """Rows, keys and the federation file."""
+def hand_out(settings: Config, federation: Federation, folder: Path, options: Options) -> None:
+    """Rows, keys and the federation file: what the parties of a run on this machine begin with."""
     keys = folder / "keys"
     shutil.rmtree(keys, ignore_errors=True)
     certs.init(keys)
@@ -160,6 +174,7 @@ def _hand_out(settings: Config, federation: Federation, folder: Path, options: O
             sum(len(split) for split in party.splits.values()),
             federation.data["name"],
             party.view,
+            sha256=federation.data.get("files_sha256", {}).get(name, ""),
         )
         own_rows.save(mine, place)
 
@@ -388,7 +403,7 @@ def _joined(
     folder: Path,
     setup: float,
     seconds: float,
-    attempt: int,
+    runtime: str,
 ) -> dict[str, Any]:
     """One result from what every party has left: its account, its ledger, its weights."""
     places = {name: folder / "parties" / name for name in federation.parties}
@@ -410,7 +425,7 @@ def _joined(
     content = combine(
         settings,
         name=folder.name,
-        runtime="process",
+        runtime=runtime,
         data=federation.facts(),
         cast=federation.cast,
         holder=federation.holder,
@@ -424,7 +439,9 @@ def _joined(
     telling = [hub, *(n for n in places if n != hub and settings.found.method.loose)]
     results = [places[n] / "result.json" for n in telling]
     warnings = [w for file in results if file.exists() for w in read_json(file)["warnings"]]
-    content["warnings"] = list(dict.fromkeys(warnings))  # the hub's has those of all it heard
+    content["warnings"] = list(
+        dict.fromkeys([*federation.warnings, *warnings])
+    )  # the hub's has those of all it heard
     return content
 
 

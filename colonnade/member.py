@@ -21,7 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
@@ -31,13 +31,16 @@ from safetensors import SafetensorError
 
 from colonnade import folder as folders
 from colonnade import models, state
+from colonnade import rows as own_rows
 from colonnade.align import KINDS
 from colonnade.align.phase import COMMON, aligned
 from colonnade.assemble import schedule_of
 from colonnade.config import Config
+from colonnade.data.own import OwnFile
 from colonnade.errors import (
     ColonnadeError,
     ConfigError,
+    DataError,
     FederationError,
     MethodError,
     RunError,
@@ -52,7 +55,7 @@ from colonnade.observer import Observer
 from colonnade.partition import View
 from colonnade.party import Party, Stopped
 from colonnade.result import Result, account, combine, divergence, read_json
-from colonnade.rows import Rows
+from colonnade.rows import Rows, write_common
 from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.drive import reproducible
 from colonnade.runtime.loose import LooseSession
@@ -73,11 +76,13 @@ class Setup:
     federation: Federation
     name: str
     rows: Rows
-    keys: Path
+    keys: Keys
     policy: Policy
     settings: Config
     identity: Callable[[str], Identity]  # for a session
     task: Literal["train", "predict"] = "train"
+    runtime: str = "process"  # for result.json
+    addresses: Mapping[str, str] = field(default_factory=dict)  # instead of the federation file's
 
     @property
     def sends(self) -> tuple[Kind, ...]:
@@ -101,10 +106,15 @@ def prepare(
     keys: Path,
     policy: Policy | None = None,
     device: Literal["cpu", "cuda"] | None = None,
+    tls: Keys | None = None,
 ) -> Setup:
-    """Check what one party brings; nothing is written and nobody is called."""
+    """Check what one party brings; nothing is written and nobody is called.
+
+    keys  the folder of its signing key, and of its certificate unless `tls` says where that lies
+    """
     me = federation.member(name)
-    certs.check(keys / f"{name}.pem", keys / "ca.pem", name)
+    tls = tls or Keys.of(keys, name)
+    certs.check(tls.certificate, tls.authority, name)
     key = certs.signing_key(keys / f"{name}.sign")
     if key.public_key().public_bytes_raw() != me.public_key:
         raise FederationError(
@@ -136,7 +146,7 @@ def prepare(
         federation,
         name,
         rows,
-        keys,
+        tls,
         policy,
         settings,
         lambda session: Identity(name, session, trusted, key),
@@ -165,6 +175,37 @@ def party_of(setup: Setup, classes: tuple[str, ...], view: View | None) -> Party
         view,
         setup.rows.names if settings.align is not None else (),
     )
+
+
+def read_rows(file: OwnFile | Path | None, shared: Federation, name: str) -> Rows:
+    """A party's rows, if its role has any."""
+    check_data(file, shared, name)
+    if file is None:
+        return own_rows.none(shared.run.data.classes)
+    file = own_rows.described(file) if isinstance(file, Path) else file
+    path = Path(file.data)
+    if path.suffix == ".json":  # handed over by a supervisor of this machine
+        return own_rows.load(path.with_suffix(""))
+    if path.suffix not in (".csv", ".tsv", ".txt", ".gz", ".parquet", ".npz"):
+        raise DataError(
+            f"--data {path}: give a .csv or .parquet file with the columns id and label, images as "
+            ".npz, or a .toml file that names them"
+        )
+    method = shared.run.found.method
+    everyone = method.own_labels or method.everyone_labelled(shared.run.options)
+    return own_rows.from_file(file, name, shared.run, labelled=everyone or name == shared.holder)
+
+
+def check_data(file: OwnFile | Path | None, shared: Federation, name: str) -> None:
+    """Whether --data is there where it is needed, and only there."""
+    needed = shared.role(name).rows
+    if needed and file is None:
+        raise RunError(f"colonnade party: give --data FILE, the rows of '{name}', .csv or .npz")
+    if file is not None and not needed:
+        raise RunError(
+            f"colonnade party: '{name}' plays '{shared.cast[name]}', which brings no rows: leave "
+            "--data away"
+        )
 
 
 def sends_of(federation: Federation, name: str) -> tuple[Kind, ...]:
@@ -265,10 +306,14 @@ def connect(
     dialler = {name: federation.dials(setup.name, name) for name in others}
     mesh = Mesh(
         setup.name,
-        Keys.of(setup.keys, setup.name),
+        setup.keys,
         hub=federation.hub,
-        listen=me.binds if federation.listens(me.name) else None,
-        dial={n: federation.member(n).address for n in others if dialler[n] == setup.name},
+        listen=setup.addresses.get(me.name, me.binds) if federation.listens(me.name) else None,
+        dial={
+            n: setup.addresses.get(n, federation.member(n).address)
+            for n in others
+            if dialler[n] == setup.name
+        },
         accept=frozenset(n for n in others if dialler[n] == n),
         relayed=frozenset(n for n in others if dialler[n] is None),
         agreed=agreed(setup) | ({"absent": ", ".join(sorted(absent))} if absent else {}),
@@ -424,6 +469,8 @@ class _Member:
                 folders.refresh_weights(party, self.folder)
             else:
                 folders.save_weights(party, self.folder / "weights.part")
+            if self.setup.settings.found.method.ids_only:
+                write_common(party, self.folder)
             state.write_text(json.dumps(told), self.folder / "account.json")
         return told
 
@@ -459,9 +506,11 @@ class _Member:
     def _facts(self, classes: Iterable[str]) -> dict[str, Any]:
         """The `data` part of result.json; rows that were aligned are fewer."""
         facts = self.setup.rows.facts(classes)
+        if self.setup.rows.sha256:
+            facts["files_sha256"] = {self.setup.name: self.setup.rows.sha256}
         if self._party is not None and COMMON in self._party.state:
             splits = self._party.splits
-            facts |= {f"{key}_rows": len(splits[key]) for key in ("train", "test")}
+            facts |= {f"{k}_rows": len(splits[k]) for k in ("train", "test") if k in splits}
             facts["own_rows"] = {self.setup.name: self.setup.rows.count}
             facts["common_rows"] = len(self._party.state[COMMON])
         return facts
@@ -493,7 +542,7 @@ class _Member:
         content = combine(
             setup.settings,
             name=self.folder.name,
-            runtime="process",
+            runtime=setup.runtime,
             data=self._facts(classes),
             cast=setup.cast,
             holder=setup.federation.holder,
@@ -515,32 +564,37 @@ def agreed(setup: Setup) -> dict[str, str]:
     """What must be equal at all parties, name by name, so that a difference can be named."""
     federation = setup.federation
     method = setup.settings.found.method
-    run = setup.settings.resolved()
-    for key in ("device", "threads", "name"):  # each party's own matter
-        run.pop(key, None)
-    facts = {
-        "version of Colonnade": __version__,
-        "task": setup.task,
-        "federation": federation.name,
-        "members": ", ".join(federation.names),
-        "on_lost": federation.on_lost,
-        "deadline": f"{federation.deadline:g}",
-        "patience": f"{federation.patience:g}",
-        "method file": setup.settings.found.sha256[:16],
-    }
-    for member in federation.members:
-        facts[f"address of '{member.name}'"] = member.address or "none"
-        facts[f"signing key of '{member.name}'"] = member.signing_key[:16]
-    for model in setup.settings.own_models():
-        facts[f"network file {Path(models.path_of(model)).name}"] = models.sha256_of(model)[:16]
-    facts |= {f"[run] {key}": value for key, value in _flat(run)}
-    aligns = setup.settings.align is not None and setup.task == "train"
-    if method.aligned(setup.settings.options) and not aligns:
+    facts = facts_of(federation, setup.task)
+    if method.aligned(setup.settings.options) and setup.settings.align is None:
         brings = method.roles[setup.cast[setup.name]].rows
         digest = setup.rows.digest(federation.row_key())
         facts["number of rows"] = str(setup.rows.count) if brings else ANY
         facts["order and ids of the rows (keyed digest)"] = digest if brings else ANY
     return facts
+
+
+def facts_of(federation: Federation, task: str = "train") -> dict[str, str]:
+    """The part of it that a federation file says, and nobody's rows."""
+    settings = federation.run
+    run = settings.resolved()
+    for key in ("device", "threads", "name"):  # each party's own matter
+        run.pop(key, None)
+    facts = {
+        "version of Colonnade": __version__,
+        "task": task,
+        "federation": federation.name,
+        "members": ", ".join(federation.names),
+        "on_lost": federation.on_lost,
+        "deadline": f"{federation.deadline:g}",
+        "patience": f"{federation.patience:g}",
+        "method file": settings.found.sha256[:16],
+    }
+    for member in federation.members:
+        facts[f"address of '{member.name}'"] = member.address or "none"
+        facts[f"signing key of '{member.name}'"] = member.signing_key[:16]
+    for model in settings.own_models():
+        facts[f"network file {Path(models.path_of(model)).name}"] = models.sha256_of(model)[:16]
+    return facts | {f"[run] {key}": value for key, value in _flat(run)}
 
 
 def _flat(tree: Mapping[str, Any], where: str = "") -> Iterator[tuple[str, str]]:

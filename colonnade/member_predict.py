@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import csv
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Coroutine, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from colonnade import folder as folders
 from colonnade import state
+from colonnade.align.phase import COMMON, aligned
 from colonnade.assemble import of
 from colonnade.data import Column, Preparation, Split
 from colonnade.data.own import OwnFile
@@ -31,21 +32,24 @@ from colonnade.method import bind
 from colonnade.partition import View
 from colonnade.party import Party
 from colonnade.result import read_json
-from colonnade.rows import Rows, ids_of, read_own
+from colonnade.rows import Rows, described, ids_of, read_own
 from colonnade.runtime.checkpoint import NoCheckpoints
 from colonnade.runtime.drive import drive, reproducible
 from colonnade.runtime.words import Start, Work
-from colonnade.wire import Kind, Ledger, Recv, Value
+from colonnade.wire import Kind, Ledger, Peer, Recv, Value, Wire
 
 SPLIT = "predict"
 
 
-def rows_for(path: Path, party: str, run: Path, unfinished: bool = False) -> tuple[Rows, list[str]]:
+def rows_for(
+    file: OwnFile | Path, party: str, run: Path, unfinished: bool = False
+) -> tuple[Rows, list[str]]:
     """New rows of a party as its models take them, and their ids; a label column is ignored."""
-    saved = _saved(run, party, unfinished)
+    file = described(file) if isinstance(file, Path) else file
+    path, saved = file.path(Path()), _saved(run, party, unfinished)
     with of(party):
         columns = tuple(Column(name, tuple(known), may) for name, known, may in saved["columns"])
-        own = read_own(OwnFile(str(path)), Path(), like=columns)
+        own = read_own(file, Path(), like=columns)
         ids, x = own.ids, own.x
         preparation = None
         if saved["preparation"] is not None:
@@ -75,6 +79,7 @@ def foretell(
     method = settings.found.method
     cast = setup.cast
     method.check_absent(absent, cast, settings.options)
+    ids = list(ids)
     log = Log(run / "log-predict.txt", say)
     result = read_json(run / "result.json")
     saved = _saved(run, setup.name)
@@ -86,15 +91,28 @@ def foretell(
             made.identity = setup.identity(f"predict {start.run} attempt {start.attempt}")
         return made
 
+    def account(me: Party) -> dict[str, Any]:
+        if COMMON in me.state:
+            ids[:] = [me.names[row] for row in me.state[COMMON].tolist()]
+            log(f"{len(ids)} of {len(me.names)} rows are common to all; the others stay out")
+        return {}
+
     def conclude(accounts: Mapping[str, Any], absent: tuple[str, ...]) -> None: ...
+
+    def role(me: Party, wire: Wire, without: frozenset[str]) -> Coroutine[Any, Any, Any]:
+        predicting = method.roles[me.role].predict
+        bound = bind(predicting, me, cast, wire, settings.options, without, split=SPLIT)
+        bringing = [n for n, part in cast.items() if method.roles[part].rows and n not in without]
+        peers = [Peer(name, wire) for name in bringing if name != me.name]
+        if settings.align is None or not peers:
+            return bound
+        return aligned(bound, me, peers, settings.align)
 
     work = Work(
         party=party,
-        role=lambda me, wire, without: bind(
-            method.roles[me.role].predict, me, cast, wire, settings.options, without, split=SPLIT
-        ),
+        role=role,
         mark=lambda start: None,
-        account=lambda me: {},
+        account=account,
         conclude=conclude,
         may_lose=lambda lost: "Name who is absent, at every party, to predict without them. ",
         told={},

@@ -61,8 +61,12 @@ class Method:
     cast: Cast = active_and_passives  # (names, label holder, options) -> {party: role}
     # Whether all parties that bring rows must hold the same ones in the same order
     aligned: Callable[[Any], bool] = lambda options: True
+    ids_only: bool = False  # it needs the ids of the rows, and neither features nor labels
     hub: str = ""  # the role of whom all others are connected with; empty: the label holder
     loose: bool = False  # parties may go, go on alone and come back while the others go on
+    # Of own files every party keeps all rows, and me.common tells which of them all have; who
+    # predicts needs nobody else
+    all_rows: bool = False
     own_labels: bool = False  # every party brings the labels of its own rows
     # Whether it runs on the data before they were split, at one imagined party
     pooled: Callable[[Any], bool] = lambda options: False
@@ -88,6 +92,10 @@ class Method:
         names = [kind.name for kind in self.kinds]
         if len(set(names)) < len(names):
             raise MethodError(f"method '{self.name}' declares two Kinds of one name: {names}")
+
+    @property
+    def predicts_alone(self) -> bool:
+        return self.loose or self.all_rows
 
     def sent_by(self, role: str, options: object, passives: int) -> tuple[Kind, ...]:
         """What a party in this role may send: what its policy must allow, and no more."""

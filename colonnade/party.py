@@ -52,6 +52,7 @@ class Schedule:
     flip: bool = False  # training images: mirror half of them
     shift: int = 0  # training images: move by up to so many pixels
     upside_down: bool = False  # training images: turn half of them
+    all_rows: bool = False  # an alignment only tells which rows all have: Party.common
 
 
 @dataclass(slots=True)
@@ -107,6 +108,7 @@ class Party:
         names: Sequence[str] = (),
     ) -> None:
         self.names = tuple(names)  # of its own rows, where these are still to be aligned
+        self.common: Tensor | None = None  # ids of those that all parties have, in a common order
         self.view = view  # what it sees of every image, where its rows are parts of images
         # Simulation only: training images are whole, and this is cut out after they are moved.
         self.window: Rectangle | None = None
@@ -164,7 +166,13 @@ class Party:
         return any(split.y is not None for split in self.splits.values())
 
     def take(self, rows: Tensor) -> None:
-        """Keep only these of its rows, by their ids and in this order; new ids are 0, 1, 2 …"""
+        """Keep only these of its rows, by their ids and in this order; new ids are 0, 1, 2 …
+
+        Or, where a method goes on with all rows: remember them in `common`.
+        """
+        self.common = rows
+        if self.schedule.all_rows:
+            return
         self.splits = {name: split.only(rows) for name, split in self.splits.items()}
 
     def keep(self, name: str, make: Callable[[], Kept]) -> Kept:

@@ -7,7 +7,7 @@ a party where embeddings are masked and parties are strangers: the difference is
 from __future__ import annotations
 
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,15 @@ class Prediction:
         return len(self.ids)
 
 
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """Rows of new files, as the models take them: those that all parties have, in one order."""
+
+    rows: Mapping[str, Tensor]  # by party, equally many where they are predicted together
+    names: Mapping[str, tuple[str, ...]]  # what each party calls them
+    left_out: Mapping[str, int]  # rows of its file that not all have
+
+
 @dataclass(frozen=True)
 class Trained:
     """A finished run folder."""
@@ -75,20 +84,25 @@ class Trained:
     config: Config
 
     def predict(
-        self, parties: Mapping[str, Any] | None = None, absent: Collection[str] = ()
+        self, parties: Mapping[str, Any] | NewRows | None = None, absent: Collection[str] = ()
     ) -> dict[str, Prediction]:
         """Every predicting party's prediction, by name; the label holder's comes first.
 
         parties  {"bank": x, "shop": x} new rows, the same and in the same order at every party;
-                 without it, the test rows of the run's data set
+                 or what `read_files` made of new files; without it, the test rows of the run
         absent   passive parties that take no part, ["shop"]; their rows are not needed
         """
         method, cast = self.config.found.method, self.result["roles"]
         absent = [absent] if isinstance(absent, str) else absent
         method.check_absent(absent, cast, self.config.options)
-        if method.loose and isinstance(parties, Mapping):  # whoever has rows predicts alone
-            absent = [*absent, *(n for n in self.result["parties"] if n not in parties)]
-        splits = self._test_rows() if parties is None else self._given_rows(parties, absent)
+        given = parties.rows if isinstance(parties, NewRows) else parties
+        if method.predicts_alone and isinstance(given, Mapping):  # whoever has rows predicts alone
+            absent = [*absent, *(n for n in self.result["parties"] if n not in given)]
+        splits: dict[str, tuple[Tensor | None, Tensor]]
+        if isinstance(parties, NewRows):
+            splits = {n: (x, torch.arange(len(x))) for n, x in parties.rows.items()}
+        else:
+            splits = self._test_rows() if parties is None else self._given_rows(parties, absent)
         there = [name for name in self.result["parties"] if name not in absent]
         members = {name: self._party(name, splits.get(name)) for name in there}
         if method.signs(self.config.options):
@@ -108,7 +122,11 @@ class Trained:
                 answers = local.run(members, start, mail)
         finally:
             book.close()
-        names = self._names() if parties is None else {}
+        names: Mapping[str, Sequence[str]] = {}
+        if isinstance(parties, NewRows):
+            names = parties.names
+        elif parties is None:
+            names = self._names()
         found = {}
         for name, logits in answers.items():
             if isinstance(logits, Tensor):
@@ -117,6 +135,102 @@ class Trained:
                 shares = logits.float().softmax(1).cpu()
                 found[name] = Prediction(name, members[name].classes, ids, shares, called)
         return found
+
+    def read_files(self, files: Mapping[str, str | Path], absent: Collection[str] = ()) -> NewRows:
+        """New rows from files with ids, for a run on the parties' own files.
+
+        files  {"bank": "new_bank.csv", …}, with the columns of training, found by name. Rows that
+               are predicted together are joined by their ids, plainly: all files are at hand here.
+        """
+        self._check_files(files, absent)
+        method = self.config.found.method
+        pooled = self.result["parties"] == [assemble.POOLED]
+        columns = self._pooled_columns() if pooled else {n: self._columns(n) for n in files}
+        found = own_rows.read_all(
+            {n: replace(self.config.files[n], data=str(file)) for n, file in files.items()},
+            like={name: columns.get(name, ()) for name in files},
+        )
+        kept = {name: torch.arange(len(own.ids)) for name, own in found.items()}
+        alone = len(files) < 2 or not (pooled or method.kinds) or method.predicts_alone
+        if not alone:
+            kept = plainly({name: own.ids for name, own in found.items()}, self.config.asked)
+            if not all(len(rows) for rows in kept.values()):
+                raise DataError(
+                    f"no row is common to the files of {', '.join(files)}: are the ids of one "
+                    "sort, and written alike?"
+                )
+        rows = {name: own.x[kept[name]] for name, own in found.items()}
+        names = {n: tuple(own.ids[row] for row in kept[n].tolist()) for n, own in found.items()}
+        left = {name: len(own.ids) - len(kept[name]) for name, own in found.items()}
+        if pooled:
+            rows = {assemble.POOLED: torch.cat([rows[name] for name in columns], 1)}
+            names = {assemble.POOLED: names[next(iter(columns))]}
+        prepared = {name: self._prepared(name, x) for name, x in rows.items()}
+        for name in self.config.files:  # labels, and nothing to predict from
+            if name in self.result["parties"] and name not in (*absent, *prepared):
+                prepared[name] = torch.empty(len(next(iter(prepared.values()))), 0)
+        return NewRows(prepared, names, left)
+
+    def changed(self) -> list[str]:
+        """The parties whose own files are not what they were when the run read them."""
+        before: Mapping[str, str] = self.result["data"].get("files_sha256", {})
+        files = {name: self.config.files[name].path(Path()) for name in before}
+        return [
+            name
+            for name, path in files.items()
+            if path.exists() and own_rows.sha256_of(path) != before[name]
+        ]
+
+    def _check_files(self, files: Mapping[str, Any], absent: Collection[str]) -> None:
+        """Whether they are those of the parties that predict."""
+        known = self.config.files
+        if not known:
+            raise DataError(
+                f"{self.path} was not trained on files of the parties' own: give the rows alone, "
+                "as .npy, or .csv of numbers"
+            )
+        if strangers := [name for name in files if name not in known]:
+            raise DataError(f"{', '.join(strangers)}: no such party; there are {', '.join(known)}")
+        if both := [name for name in files if name in absent]:
+            raise DataError(f"{', '.join(both)}: absent, and yet rows are given; leave them out")
+        method = self.config.found.method
+        needed = [name for name in known if name not in absent]
+        if self.result["parties"] != [assemble.POOLED]:
+            needed = [name for name in needed if self._preparation(name)[1]]
+            if not method.kinds:  # everybody alone, as far as it has learnt anything
+                needed = [name for name in needed if self.saved(name)["weights"]]
+        missing = [name for name in needed if name not in files and not method.predicts_alone]
+        if missing or not files:
+            who = ", ".join(missing or needed)
+            raise DataError(f"rows of {who} are missing: give --data {who.split(', ')[0]}=FILE")
+
+    def _columns(self, name: str) -> tuple[Column, ...]:
+        preparation, _ = self._preparation(name)
+        return () if preparation is None else preparation.columns
+
+    def prepared(self, name: str, x: Any) -> Tensor:
+        """Rows of a party as its models take them; of a DataFrame, the columns of training."""
+        columns = self._columns(name)
+        if columns and hasattr(x, "columns") and hasattr(x, "dtypes"):
+            if missing := [column.name for column in columns if column.name not in x.columns]:
+                raise DataError(f"'{name}' was trained on columns that are missing: {missing}")
+            x = x[[column.name for column in columns]]
+        with assemble.of(name):
+            given, _ = data.from_arrays(x, like=columns or None)
+        return self._prepared(name, given)
+
+    def _prepared(self, name: str, x: Tensor) -> Tensor:
+        preparation, shape = self._preparation(name)
+        if preparation is None:
+            return torch.empty(len(x), 0)
+        with assemble.of(name):
+            prepared = preparation.apply(assemble.as_image(x))
+        if list(prepared.shape[1:]) != shape:
+            raise DataError(
+                f"'{name}' was trained on rows of shape {tuple(shape)}, given "
+                f"{tuple(prepared.shape[1:])}"
+            )
+        return prepared
 
     def labels(self) -> Tensor:
         """The true classes of the test rows, which only the label holder knows."""
@@ -191,13 +305,7 @@ class Trained:
                 raise DataError(f"'{name}' took part without features; give none for it")
             with assemble.of(name):
                 given, _ = data.from_arrays(x, like=preparation.columns or None)
-                prepared = preparation.apply(assemble.as_image(given))
-            if list(prepared.shape[1:]) != shape:
-                raise DataError(
-                    f"'{name}' was trained on rows of shape {tuple(shape)}, given "
-                    f"{tuple(prepared.shape[1:])}"
-                )
-            rows[name] = prepared, torch.arange(len(prepared))
+            rows[name] = self._prepared(name, given), torch.arange(len(given))
         aligned = self.config.found.method.aligned(self.config.options)
         if aligned and len({len(ids) for _, ids in rows.values()}) > 1:
             counts = ", ".join(f"'{name}' {len(ids)}" for name, (_, ids) in rows.items())
@@ -208,7 +316,7 @@ class Trained:
             if name not in rows
             and name not in absent
             and self._preparation(name)[1]
-            and (aligned or self._saved(name)["weights"])  # else it never learnt anything
+            and (aligned or self.saved(name)["weights"])  # else it never learnt anything
         ]
         if missing:
             raise DataError(f"rows of {', '.join(missing)} are missing: all parties take part")
@@ -222,24 +330,27 @@ class Trained:
 
     def _pooled(self, parties: Mapping[str, Any]) -> Tensor:
         """The columns of all parties side by side, as a pooled method was trained on them."""
-        preparation, _ = self._preparation(assemble.POOLED)
-        columns = () if preparation is None else preparation.columns
-        owned: dict[str, list[Column]] = {}
-        for column in columns:
-            owner, _, name = column.name.partition(".")
-            owned.setdefault(owner, []).append(replace(column, name=name))
+        owned = self._pooled_columns()
         if set(owned) != set(parties):
             raise DataError(f"give the rows of {', '.join(owned)}, or all of them as 'all'")
         sides = []
         for owner, own in owned.items():
             with assemble.of(owner):
-                sides.append(data.from_arrays(parties[owner], like=tuple(own))[0].flatten(1))
+                sides.append(data.from_arrays(parties[owner], like=own)[0].flatten(1))
         assemble.check_equal_rows({n: len(s) for n, s in zip(owned, sides, strict=True)}, "")
         return torch.cat([side.float() for side in sides], 1)
 
+    def _pooled_columns(self) -> dict[str, tuple[Column, ...]]:
+        """Whose the columns of a pooled method were, in their order."""
+        owned: dict[str, tuple[Column, ...]] = {}
+        for column in self._columns(assemble.POOLED):
+            owner, _, name = column.name.partition(".")
+            owned[owner] = (*owned.get(owner, ()), replace(column, name=name))
+        return owned
+
     def _party(self, name: str, rows: tuple[Tensor | None, Tensor] | None) -> Party:
         run = self.config.run
-        saved = self._saved(name)
+        saved = self.saved(name)
         preparation, _ = self._preparation(name)
         splits = {}
         if rows is not None:
@@ -260,7 +371,8 @@ class Trained:
         party.load_weights(saved["weights"])
         return party
 
-    def _saved(self, name: str) -> dict[str, Any]:
+    def saved(self, name: str) -> dict[str, Any]:
+        """What a party has trained, and how its rows are prepared."""
         path = self.path / "weights" / name
         saved = state.load(path)
         if not isinstance(saved, dict) or saved.keys() != SAVED:
@@ -268,7 +380,7 @@ class Trained:
         return saved
 
     def _preparation(self, name: str) -> tuple[Preparation | None, list[int]]:
-        saved = self._saved(name)
+        saved = self.saved(name)
         columns = tuple(Column(n, tuple(known), may) for n, known, may in saved["columns"])
         if saved["preparation"] is None:
             return None, saved["shape"]
@@ -285,7 +397,10 @@ def load(path: str | Path) -> Trained:
             f"it with: colonnade run --resume {folder}"
         )
     report.check(result)
-    return Trained(folder, result, configuration.load(folder / "config.toml"))
+    config = configuration.load(folder / "config.toml")
+    if config.found.method.ids_only:
+        raise RunError(f"{folder} only aligned rows, and trained nothing: see colonnade run")
+    return Trained(folder, result, config)
 
 
 def _touched(path: Path) -> Path:

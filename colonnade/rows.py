@@ -16,10 +16,12 @@ decide alike without a word. Rows that are not the same, in the same order, are 
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from zipfile import BadZipFile
@@ -30,7 +32,7 @@ from torch import Tensor
 
 from colonnade import data, state
 from colonnade.align import Alignment, normalise
-from colonnade.align.phase import plainly
+from colonnade.align.phase import COMMON, plainly
 from colonnade.assemble import (
     POOLED,
     Federation,
@@ -41,18 +43,22 @@ from colonnade.assemble import (
     of,
     pool,
     prepare,
+    schedule_of,
 )
 from colonnade.config import Config
+from colonnade.config import read as read_table_of
 from colonnade.data import Column, Preparation, Split
 from colonnade.data.own import Own, OwnFile
 from colonnade.data.own import read as read_table
-from colonnade.errors import DataError, RunError
+from colonnade.errors import ConfigError, DataError, RunError
 from colonnade.partition import View
-from colonnade.party import derive
+from colonnade.party import Party, derive
 
 ID, LABEL = "id", "label"
 NO_ROWS = "no rows of its own"
 OWN_FILES = "the parties' own files"
+ALL = "all"  # the one split of rows that are only to be aligned
+COMMON_FILE = "common.csv"
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,8 @@ class Rows:
     source: str
     view: View | None = None  # of images that are parts of larger ones
     notes: tuple[str, ...] = ()  # what was found in the file, for `colonnade doctor`; not kept
+    warnings: tuple[str, ...] = ()  # what the user should know about it; not kept
+    sha256: str = ""  # of the file
 
     def digest(self, key: bytes) -> str:
         """What two parties compare; without the key it says nothing about the ids."""
@@ -109,13 +117,19 @@ def from_file(
 ) -> Rows:
     """A party's rows from its own file; labels are read where they are to be used."""
     file = OwnFile(str(file)) if isinstance(file, Path) else file
-    path = file.path(folder)
+    path, warnings = file.path(folder), list[str]()
     with of(party):
+        if settings.found.method.ids_only:
+            ids = read_own(file, folder, like=()).ids
+            split = {ALL: _bare(len(ids))}
+            return Rows(split, None, (), ids_of(ids), len(ids), path.name, sha256=sha256_of(path))
         own = read_own(file, folder)
         if labelled and own.labels is None:
             raise DataError(
                 f"{path} has no '{file.label or LABEL}', and this party holds the labels"
             )
+        if not labelled and own.labels is not None:
+            warnings.append(_unused_labels(party, file, "the label holder"))
         classes = settings.data.classes
         if labelled and not classes:
             _, classes = data.labels_from(np.array(own.labels))
@@ -126,16 +140,26 @@ def from_file(
         view = declared_views(settings, list(settings.parties)).get(party)
         check_view(party, own.x, view, method)
     return Rows(
-        prepared, preparation, classes, ids_of(own.ids), len(own.ids), path.name, view, own.notes
+        prepared,
+        preparation,
+        classes,
+        ids_of(own.ids),
+        len(own.ids),
+        path.name,
+        view,
+        own.notes,
+        tuple(warnings),
+        sha256_of(path),
     )
 
 
 def from_files(config: Config) -> Federation:
     """All parties of a simulation, each with the rows of its own file, still to be aligned."""
-    found = {}
-    for party, file in config.files.items():
-        with of(party):
-            found[party] = read_own(file, Path())
+    ids_only = dict.fromkeys(config.files, ()) if config.found.method.ids_only else None
+    found = read_all(config.files, like=ids_only)
+    hashes = {party: sha256_of(file.path(Path())) for party, file in config.files.items()}
+    if config.found.method.ids_only:
+        return _to_align(config, {party: own.ids for party, own in found.items()}, hashes)
     labelled = [party for party, own in found.items() if own.labels is not None]
     if not labelled:
         raise DataError(
@@ -166,7 +190,97 @@ def from_files(config: Config) -> Federation:
         common = plainly({party: own.ids for party, own in found.items()}, options)
         alike = {party: holdings[party].only(common[party]) for party in holdings}
         holdings, holder, names = {POOLED: pool(alike, holder)}, POOLED, {}
-    return assembled(config, holdings, holder, classes, OWN_FILES, names)
+    federation = assembled(config, holdings, holder, classes, OWN_FILES, names)
+    warnings = [
+        _unused_labels(party, config.files[party], f"'{config.run.label_holder or labelled[0]}'")
+        for party in labelled
+        if party not in using
+    ]
+    facts = federation.data | {"files_sha256": hashes}
+    return replace(federation, data=facts, warnings=tuple(warnings))
+
+
+def read_all(
+    files: Mapping[str, OwnFile], *, like: Mapping[str, tuple[Column, ...]] | None = None
+) -> dict[str, Own]:
+    """Every party's file; what is wrong with several of them is told at once."""
+    found, problems = dict[str, Own](), list[DataError]()
+    for party, file in files.items():
+        try:
+            with of(party):
+                found[party] = read_own(file, Path(), like=None if like is None else like[party])
+        except DataError as error:
+            problems.append(error)
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        listed = "".join(f"\n  - {problem}" for problem in problems)
+        raise DataError(f"{len(problems)} mistakes in the parties' files{listed}")
+    return found
+
+
+def _to_align(
+    config: Config, names: Mapping[str, Sequence[str]], hashes: Mapping[str, str]
+) -> Federation:
+    """Parties that know their rows by their ids, and nothing else of them."""
+    holder = config.run.label_holder or next(iter(names))
+    cast = config.found.method.cast(list(names), holder, config.options)
+    schedule, device = schedule_of(config), torch.device("cpu")
+    parties = {
+        name: Party(
+            name,
+            cast[name],
+            config.parties.get(name, config.recipe),
+            schedule,
+            {ALL: _bare(len(own))},
+            None,
+            (),
+            device,
+            None,
+            own,
+        )
+        for name, own in names.items()
+    }
+    facts = none().facts(()) | {"name": OWN_FILES, "files_sha256": dict(hashes)}
+    return Federation(parties, cast, holder, facts)
+
+
+def _bare(count: int) -> Split:
+    """So many rows of which nothing is known but that they are there."""
+    return data.numbered(torch.empty(count, 0), None)
+
+
+def _unused_labels(party: str, file: OwnFile, holder: str) -> str:
+    column = file.label or LABEL
+    return (
+        f"the file of '{party}' has labels too, in '{column}': they are left out, since those of "
+        f"{holder} count. To use the column as a feature, give [parties.{party}] another label, "
+        'such as label = ""'
+    )
+
+
+def sha256_of(path: Path) -> str:
+    """Of a file that has just been read."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_common(party: Party, folder: Path) -> Path:
+    """common.csv: what this party calls the common rows, in the common order, and which rows of
+    its file they are; 0 is the first below the names of the columns."""
+    path = folder / COMMON_FILE
+    folder.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        lines = csv.writer(file)
+        lines.writerow(["id", "row"])
+        lines.writerows([party.names[row], row] for row in party.state[COMMON].tolist())
+    return path
+
+
+def read_common(folder: Path) -> list[str]:
+    """The ids of what `write_common` wrote."""
+    with (folder / COMMON_FILE).open(newline="", encoding="utf-8") as file:
+        return [row[0] for row in csv.reader(file)][1:]
 
 
 def _holding(
@@ -229,6 +343,7 @@ def save(rows: Rows, path: Path) -> None:
             "ids": rows.ids.decode(),
             "count": rows.count,
             "source": rows.source,
+            "sha256": rows.sha256,
             "view": [] if rows.view is None else rows.view.numbers(),
         },
         path,
@@ -255,9 +370,28 @@ def load(path: Path) -> Rows:
             saved["count"],
             saved["source"],
             View.of(saved["view"]) if saved["view"] else None,
+            sha256=saved["sha256"],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(f"{path}: not rows that Colonnade wrote ({error})") from error
+
+
+def described(path: Path) -> OwnFile:
+    """A file of rows; or a .toml file with the keys of [parties.NAME] that say where it is, and
+    which of its columns are what."""
+    if path.suffix != ".toml":
+        return OwnFile(str(path))
+    try:
+        table = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror or error}") from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise DataError(f"{path} is not valid TOML: {error}") from None
+    problems: list[str] = []
+    file: OwnFile = read_table_of(OwnFile, table, "", problems)
+    if problems:
+        raise ConfigError([f"{path}: {problem}" for problem in problems])
+    return replace(file, data=str(file.path(path.parent)))
 
 
 def read_own(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None = None) -> Own:

@@ -18,6 +18,8 @@ from colonnade.align import phase
 from colonnade.assemble import Federation
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY
+from colonnade.engine import kits
+from colonnade.engine.machine import Machine
 from colonnade.errors import ColonnadeError, ConfigError, RunError
 from colonnade.launch import Options, hub_of, launch
 from colonnade.method import bind
@@ -30,8 +32,9 @@ from colonnade.runtime.drive import reproducible
 from colonnade.wire import Ledger, Peer, Wire, ledger
 from colonnade.wire.record import Recorder
 
-Runtime = Literal["local", "process"]
+Runtime = Literal["local", "process", "nvflare"]
 Source = str | Path | Mapping[str, Any] | Config
+APART = ("process", "nvflare")  # one process per party
 
 
 def run(
@@ -60,7 +63,8 @@ def run(
     observer   is told how the run goes; see Observer
     lose       {"shop": 12}: rehearse the loss of a party after 12 training steps
     runtime    "local": all parties in this process (the default); "process": one process each,
-               over mutual TLS; a resumed run keeps its own
+               over mutual TLS; "nvflare": the same as a job of that engine, started for it; a
+               resumed run keeps its own
     processes  how those are looked after; see launch.Options
     starts     a folder in which runs that train alike before their first message share that part,
                where the method says what it depends on; only with runtime "local"
@@ -87,10 +91,12 @@ def run(
             settings = replace(settings, data=replace(settings.data, name=IN_MEMORY))
         _check_loss(lose or {}, federation)
         why = settings.found.method.simulated(settings.options)
-        if runtime == "process" and why:
+        if runtime in APART and why:
             raise ConfigError([f"{why}: only a simulation may do that, --runtime local"])
-        if runtime == "process":
+        if runtime in APART:
             hub_of(settings, federation)
+        if runtime == "nvflare":
+            kits.need_nvflare()
         # 2. The folder: new, or one to go on with.
         if resume is not None:
             if out is not None:
@@ -104,9 +110,9 @@ def run(
             folder = Path(out) if out is not None else folders.free(settings.run.name, overwrite)
             runtime = runtime or "local"
             attempt = folders.create(folder, settings, overwrite, runtime=runtime)
-        if runtime == "process":
+        if runtime in APART:
             return _run_processes(
-                settings, federation, folder, observer, processes or Options(), attempt
+                settings, federation, folder, observer, processes or Options(), attempt, runtime
             )
         earlier = folders.seconds_so_far(folder) if resume else 0.0
         book = Ledger(folder / "ledger.jsonl", attempt)
@@ -164,12 +170,18 @@ def run(
                 seconds=seconds,
             )
             content["wire"]["head"] = book.head
-            content["warnings"] += [*warnings, *divergence(content["history"])]
+            content["warnings"] += [
+                *federation.warnings,
+                *warnings,
+                *divergence(content["history"]),
+            ]
             content |= {"status": status, "error": problem}
             state.write_text(json.dumps(content, indent=1), folder / "result.json")
         # 5. The trained models; checkpoints have done their work.
         for party in federation.parties.values():
             folders.save_weights(party, folder / "weights.part")
+            if settings.found.method.ids_only:
+                rows.write_common(party, folder / "parties" / party.name)
         (folder / "weights.part").rename(folder / "weights")  # all of them make a finished run
         checkpoints.clear()
         weights = {name: party.weights() for name, party in federation.parties.items()}
@@ -187,10 +199,12 @@ def _run_processes(
     observer: Observer,
     options: Options,
     attempt: int,
+    runtime: Runtime,
 ) -> Result:
     """Steps 3 to 6, with one process per party."""
+    drive = Machine if runtime == "nvflare" else None
     try:
-        content = launch(settings, federation, folder, observer, options, attempt)
+        content = launch(settings, federation, folder, observer, options, attempt, drive, runtime)
     except KeyboardInterrupt as stop:
         stop.add_note(f"go on with: colonnade run --resume {folder}")
         raise

@@ -16,12 +16,16 @@ a mask, `fit(X, partner=P, shared=mask)`, since there the rows are at hand.
 **This is a simulation**: partner and task party are in one memory. The arithmetic is that of the
 federation, FedSVD with all its masks (`privacy/fedsvd.py` says who would learn what), so the
 codes are those that separate organisations would find.
+
+**Through a federation**: let the organisations run the method `vfedtrans`, each with its own file,
+and give the task party's folder to `FederatedEnricher(run)`, which appends what was learnt there.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -39,6 +43,8 @@ from torch import Tensor
 from colonnade import enrich
 from colonnade.enrich import Encoder, Enricher
 from colonnade.errors import DataCorrupt, DataError
+from colonnade.methods.vfedtrans import Enriched
+from colonnade.predict import load
 from colonnade.privacy import fedsvd
 
 FORMAT, VERSION = "colonnade.VerticalEnricher", 1
@@ -63,7 +69,7 @@ class VerticalEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     keep : bool, default=True
         Own columns first; False: the codes alone.
     layers, hidden, activation, code, distil, reduction, theta, reconstruction, target, scaling, \
-    output, optimizer, lr, weight_decay, epochs, batch_size
+    output, optimizer, lr, weight_decay, epochs, batch_size, dropout, held_out, members, stretch
         As in `colonnade.enrich.Enricher`.
     block : int, default=100
         Size of FedSVD's blocks; 0: dense masks.
@@ -102,6 +108,10 @@ class VerticalEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         weight_decay: float = 1e-3,
         epochs: int = 40,
         batch_size: int = 200,
+        dropout: float = 0.0,
+        held_out: float = 0.0,
+        members: int = 1,
+        stretch: float = 1.0,
         block: int = fedsvd.BLOCK,
         random_state: Any = None,
     ) -> None:
@@ -127,6 +137,10 @@ class VerticalEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.weight_decay = weight_decay
         self.epochs = epochs
         self.batch_size = batch_size
+        self.dropout = dropout
+        self.held_out = held_out
+        self.members = members
+        self.stretch = stretch
         self.block = block
         self.random_state = random_state
 
@@ -267,6 +281,59 @@ class VerticalEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not isinstance(self.id_column, int) or array.ndim != 2:
             raise DataError(f"id_column = {self.id_column!r}: for an array, the column's number")
         return array[:, self.id_column].tolist(), np.delete(array, self.id_column, axis=1)
+
+
+class FederatedEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """[x | Enc(x)], by the encoder that a run of the method vfedtrans has taught its task party.
+
+    Parameters
+    ----------
+    run : str or Path
+        The run's folder, or the task party's own where it took part in a process of its own.
+    keep : bool, default=True
+        Own columns first, as the run prepared them; False: what the encoder makes alone.
+
+    Nothing is learnt in `fit`: the run has, and its rows with it. So give `fit` and `predict` rows
+    that were not among its training rows if a score is to be honest, or labels of another task.
+    X is a DataFrame with the run's columns, in any order and among others; or an array of just
+    these. Text becomes categories and gaps are filled as in the run.
+    """
+
+    def __init__(self, run: str | Path, *, keep: bool = True) -> None:
+        self.run = run
+        self.keep = keep
+
+    def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
+        """Read the run, and see whether X fits it."""
+        trained = load(self.run)
+        method = trained.config.found.method.name
+        if method != "vfedtrans":
+            raise DataError(f"{self.run} was trained by {method}: there is no encoder in it")
+        (self.party_,) = (n for n, role in trained.result["roles"].items() if role == "task")
+        saved = trained.saved(self.party_)
+        options = trained.config.options.enricher(0)
+        self.trained_, self.encoder_ = trained, Enriched(math.prod(saved["shape"]), options)
+        self.encoder_.load_state_dict(saved["weights"]["encoder"])
+        self.n_features_in_ = self._prepared(X).shape[1]
+        return self
+
+    def transform(self, X: Any) -> Array:  # noqa: N803
+        """[x | Enc(x)] for any own rows."""
+        check_is_fitted(self, "encoder_")
+        own = self._prepared(X)
+        with torch.no_grad():
+            found: Array = self.encoder_(own).numpy()
+        return found if self.keep else found[:, own.shape[1] :]
+
+    def get_feature_names_out(self, input_features: Any = None) -> Array:
+        """x0, x1, … for the columns as the run prepared them, then enriched0, enriched1, …"""
+        check_is_fitted(self, "encoder_")
+        own = [f"x{n}" for n in range(self.n_features_in_)] if self.keep else []
+        codes = [f"enriched{n}" for n in range(self.encoder_.width)]
+        return np.asarray([*own, *codes], dtype=object)
+
+    def _prepared(self, X: Any) -> Tensor:  # noqa: N803
+        return self.trained_.prepared(self.party_, X).flatten(1)
 
 
 def _matched(

@@ -162,6 +162,42 @@ def test_what_was_learnt_can_be_restored() -> None:
         enrich.restored(replace(encoder.options, q=7), encoder.tensors())
 
 
+def test_the_code_of_several_members_is_their_mean() -> None:
+    x, shared, u = table()
+    options = replace(QUICK, epochs=1, members=2, stretch=1.5)
+    both = enrich.train(x, shared, u[shared], options)
+    apart = [
+        enrich.train(x, shared, u[shared], replace(QUICK, epochs=1, seed=seed))
+        for seed in (0, enrich.SEEDS)
+    ]
+    one, other = (enrich.encode(encoder, x) for encoder in apart)
+    assert not torch.allclose(one, other)
+    assert torch.allclose(enrich.encode(both, x), 1.5 * (one + other) / 2)
+    again = enrich.restored(both.options, both.tensors())
+    assert torch.equal(enrich.encode(again, x), enrich.encode(both, x))
+
+
+def test_the_stronger_settings_learn_the_target() -> None:
+    x, shared, u = table()
+    local = torch.tensor([row not in set(shared.tolist()) for row in range(ROWS)])
+    options = replace(QUICK, **{**enrich.STRONGER, "epochs": 60, "stretch": 1.0})
+    stronger = enrich.train(x, shared, u[shared], options)
+    assert gap(stronger, x[local], u[local]) < 0.25
+    assert torch.equal(enrich.encode(stronger, x), enrich.encode(stronger, x))  # no dropout left
+
+
+def test_training_ends_when_rows_that_are_held_out_get_no_better() -> None:
+    """With a target that belongs to no row, the best epoch is an early one."""
+    x, shared, u = table()
+    options = replace(QUICK, reconstruction=0.0, epochs=60, held_out=0.2)
+    wrong = enrich.permuted(u[shared], 0)
+    stopped = enrich.encode(enrich.train(x, shared, wrong, options), x[shared])
+    fitted = enrich.encode(
+        enrich.train(x, shared, wrong, replace(options, held_out=0.0)), x[shared]
+    )
+    assert float(stopped.square().mean()) < 0.5 * float(fitted.square().mean())
+
+
 def test_controls() -> None:
     x, _, u = table()
     moved = enrich.permuted(u, 1)
@@ -198,6 +234,10 @@ def test_bad_input_is_named() -> None:
         ({"distil": "l3"}, "distil = 'l3': one of l2, l1"),
         ({"activation": "swish"}, "activation = 'swish'"),
         ({"optimizer": "adam"}, "set weight_decay = 0"),
+        ({"held_out": 1.0}, "held_out = 1.0: a share"),
+        ({"members": 0}, "members = 0: at least 1"),
+        ({"stretch": 0.0}, "stretch = 0.0"),
+        ({"members": 2, "output": "decoder"}, "set output = 'code'"),
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, object], message: str) -> None:

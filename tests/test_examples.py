@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,15 +17,21 @@ from colonnade.wire import ledger
 EXAMPLES = Path(__file__).parents[1] / "examples"
 FILES = sorted(EXAMPLES.glob("*.toml"))
 ROWS = {"03-tabular": (300, 100)}  # a small set; the others give more
+OWN_FILES = "09-own-files"
 
 
 def settings(path: Path) -> list[str]:
+    if path.stem == OWN_FILES:
+        return ["epochs=5"]
     train, test = ROWS.get(path.stem, (1000, 200))
     return ["epochs=2", f"data.train_rows={train}", f"data.test_rows={test}"]
 
 
 def needs_data(path: Path) -> None:
-    name = colonnade.config.load(path).data.name
+    config = colonnade.config.load(path)
+    if config.files:
+        return
+    name = config.data.name
     (status,) = (row.status for row in data.available() if row.name == name)
     if status not in ("embedded", "here"):
         pytest.skip(f"the data set '{name}' is not here: set COLONNADE_DATA, or fetch it")
@@ -34,6 +43,18 @@ def trained(stem: str, folder: Path, *more: str) -> colonnade.Result:
     return colonnade.run(path, overrides=[*settings(path), *more], out=folder / "run")
 
 
+def with_files(folder: Path) -> Path:
+    """A copy of the example with own files, after its script has made them."""
+    shutil.copy(EXAMPLES / f"{OWN_FILES}.toml", folder)
+    shutil.copytree(
+        EXAMPLES / "own-files", folder / "own-files", ignore=shutil.ignore_patterns("*.csv")
+    )
+    for words in ([], ["400", "new"]):
+        script = [sys.executable, str(folder / "own-files" / "make.py"), *words]
+        subprocess.run(script, check=True, stdout=subprocess.DEVNULL)
+    return folder / f"{OWN_FILES}.toml"
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_it_runs_and_is_listed(
     path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -41,6 +62,8 @@ def test_it_runs_and_is_listed(
     assert f"`colonnade run examples/{path.name}`" in (EXAMPLES / "README.md").read_text()
     assert f"colonnade run examples/{path.name}" in path.read_text(encoding="utf-8")
     needs_data(path)
+    if path.stem == OWN_FILES:
+        path = with_files(tmp_path)
     options = [f"--set={setting}" for setting in settings(path)]
     assert main(["run", str(path), "--out", str(tmp_path / "run"), "--quiet", *options]) == 0
     result = colonnade.load(capsys.readouterr().out.strip()).result
@@ -49,8 +72,8 @@ def test_it_runs_and_is_listed(
     assert result["metrics"]["test"]["accuracy"] > guess
 
 
-def test_there_are_eight() -> None:
-    assert [path.stem[:2] for path in FILES] == [f"0{number}" for number in range(1, 9)]
+def test_there_are_nine() -> None:
+    assert [path.stem[:2] for path in FILES] == [f"0{number}" for number in range(1, 10)]
 
 
 def test_easter_leaves_a_model_at_every_party_and_its_file_serves_other_methods(

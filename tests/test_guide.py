@@ -68,8 +68,8 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, d
 
     try:
         for block in blocks():
-            party = block.first.startswith("colonnade party")
-            if not party:
+            party = block.first.startswith(("colonnade party", "colonnade align"))
+            if not party or (running and running[0][0].first.split()[1] != block.first.split()[1]):
                 finish()
             process = subprocess.Popen(
                 command(block),
@@ -121,8 +121,29 @@ def test_the_books_agree(followed: tuple[Path, dict[str, str]]) -> None:
     runs = [folder / name / "runs" / f"scores-{name}" for name in ("bank", "shop")]
     found = reconcile(*runs)
     assert found.faults == [] and not found.unreceived
-    assert found.matched == 10 * (15 + 15 + 1)  # embeddings, gradients, one batch of test rows
+    # embeddings, gradients, one batch of test rows; before that, the alignment
+    assert found.matched == 10 * (11 + 11 + 1) + 13
     assert "the two ledgers agree" in said["bank: colonnade ledger"]
+
+
+def test_both_sides_found_the_same_rows(followed: tuple[Path, dict[str, str]]) -> None:
+    folder, said = followed
+    lines = {
+        name: (folder / name / "runs" / f"scores-align-{name}" / "common.csv").read_text().split()
+        for name in ("bank", "shop")
+    }
+    ids = {name: [line.partition(",")[0] for line in own] for name, own in lines.items()}
+    assert ids["bank"] == ids["shop"] and len(ids["bank"]) == 1 + 414
+    rows = (folder / "shop" / "shop.csv").read_text().splitlines()[1:]
+    for line in lines["shop"][1:]:
+        name, number = line.split(",")
+        assert rows[int(number)].split(",")[0] == name
+    (order,) = {re.findall(r"414 +([0-9a-f]{8} [0-9a-f]{8})", said[f"{name}: colonnade align"])[0]
+                for name in ("bank", "shop")}  # fmt: skip
+    assert order in GUIDE.read_text(encoding="utf-8")
+    for name in ("bank", "shop"):
+        result = json.loads((folder / name / "runs" / f"scores-{name}" / "result.json").read_text())
+        assert result["data"]["common_rows"] == 414
 
 
 def test_the_guide_shows_what_is_printed(followed: tuple[Path, dict[str, str]]) -> None:
@@ -133,9 +154,9 @@ def test_the_guide_shows_what_is_printed(followed: tuple[Path, dict[str, str]]) 
         assert said[f"{who}: colonnade doctor"].count("problem") == 0
     shop = " ".join(said["shop: colonnade doctor"].split())
     for words in (
-        "ok policy policy.toml allows what is sent: embedding",
+        "ok policy policy.toml allows what is sent: embedding, psi_opening, psi_points",
         "nothing listens there yet",
-        "569 rows (466 for train, 103 for test), 20 numbers each",
+        "483 rows (398 for train, 85 for test), 20 numbers each; the rows that all have",
     ):
         assert words in shop and words in guide
     assert " ".join(said["bank: colonnade ledger"].split()) in guide

@@ -12,9 +12,9 @@ import pytest
 
 from colonnade import federation, rows
 from colonnade.cli.main import main
-from colonnade.cli.party import read_rows
 from colonnade.errors import DataError, RunError
 from colonnade.federation import Federation, Member
+from colonnade.member import read_rows
 from colonnade.net import certs
 from colonnade.wire.policy import Policy
 

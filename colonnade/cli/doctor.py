@@ -15,8 +15,9 @@ from rich.table import Table
 from rich.text import Text
 
 from colonnade import doctor, federation
-from colonnade.cli.party import read_rows
+from colonnade.cli.party import add_data, own_file
 from colonnade.errors import RunError
+from colonnade.member import read_rows
 
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
@@ -30,7 +31,7 @@ def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
     sub.add_argument(
         "--keys", type=Path, metavar="DIR", help="default: keys/ beside the federation file"
     )
-    sub.add_argument("--data", type=Path, metavar="FILE", help="its own rows, .csv or .npz")
+    add_data(sub)
     sub.add_argument("--policy", type=Path, metavar="FILE", help="what may leave; TOML")
     sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<federation>-<party>")
 
@@ -54,13 +55,14 @@ def _doctor(arguments: argparse.Namespace) -> int:
 def _mine(arguments: argparse.Namespace) -> doctor.Mine | None:
     name = arguments.name
     if name is None:
-        given = [o for o in ("keys", "data", "policy", "out") if getattr(arguments, o) is not None]
+        options = ("keys", "data", "id", "label", "policy", "out")
+        given = [o for o in options if getattr(arguments, o) is not None]
         if given:
             raise RunError(f"colonnade doctor: --{given[0]} is of one party: say whose with --name")
         return None
 
     def rows(shared: federation.Federation) -> Any:
-        return read_rows(arguments.data, shared, name)
+        return read_rows(own_file(arguments), shared, name)
 
     return doctor.Mine(
         name,

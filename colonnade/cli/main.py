@@ -16,7 +16,7 @@ from rich.text import Text
 
 import colonnade
 from colonnade import data, demo, methods, predict, report, reproduce
-from colonnade.cli import certs, doctor, party
+from colonnade.cli import align, certs, doctor, nvflare, party
 from colonnade.cli.progress import Progress
 from colonnade.errors import ColonnadeError, DataError, InputError, RunError
 from colonnade.launch import Options
@@ -79,8 +79,9 @@ def parser() -> argparse.ArgumentParser:
     )
     sub.add_argument(
         "--runtime",
-        choices=["local", "process"],
-        help="all parties in this process (the default), or one process each over mutual TLS",
+        choices=["local", "process", "nvflare"],
+        help="all parties in this process (the default), one process each over mutual TLS, or the "
+        "same as a job of NVFlare",
     )
     sub.add_argument(
         "--restarts", type=_count, default=3, metavar="N", help="of a process that died"
@@ -106,7 +107,8 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="PARTY=FILE",
-        help="new rows of one party (.npy or .csv); default: the run's test rows",
+        help="new rows of one party (.npy or .csv; with ids, if the run was on own files); "
+        "default: the run's test rows",
     )
     sub.add_argument(
         "--absent",
@@ -170,9 +172,11 @@ def parser() -> argparse.ArgumentParser:
         metavar=("A", "B"),
         help="compare two parties' run folders or ledgers: what one sent, the other received",
     )
+    align.add(commands, _command)
     certs.add(commands, _command)
     party.add(commands, _command)
     doctor.add(commands, _command)
+    nvflare.add(commands, _command, _finish)
     return top
 
 
@@ -262,7 +266,8 @@ def _finish(arguments: argparse.Namespace, console: Console, results: list[Resul
 def _predict(arguments: argparse.Namespace) -> None:
     console = _console(arguments)
     trained = predict.load(arguments.run)
-    rows = dict(_rows(text) for text in arguments.data) or None
+    rows = _new_rows(arguments, trained)
+    warnings = [] if rows is not None else _changed(trained)
     predictions = trained.predict(rows, arguments.absent)
     truth = None if rows is not None else trained.labels()
     out = arguments.out or arguments.run / "predictions.csv"
@@ -274,32 +279,57 @@ def _predict(arguments: argparse.Namespace) -> None:
         table.add_row(name, str(len(prediction)), "" if right is None else units.percent(right))
         shown.append({"party": name, "rows": len(prediction), "accuracy": right})
     console.print(table)
+    left_out = dict(rows.left_out) if isinstance(rows, predict.NewRows) else {}
+    for name, count in left_out.items():
+        if count:
+            console.print(
+                f"{units.count(count)} rows of {name} are not predicted: not all have them"
+            )
+    for warning in warnings:
+        console.print(Text(f"warning: {warning}"))
     console.print(Text(f"\npredictions  {out}"), soft_wrap=True)
     if arguments.json:
-        _say(json.dumps({"predictions": str(out), "parties": shown}))
+        content = {"predictions": str(out), "parties": shown, "left_out": left_out}
+        _say(json.dumps(content | {"warnings": warnings}))
     elif arguments.quiet:
         _say(str(out))
 
 
-def _rows(text: str) -> tuple[str, Any]:
+def _new_rows(arguments: argparse.Namespace, trained: predict.Trained) -> Any:
+    """The rows that --data names: files with ids, of a run on such; else arrays."""
+    named: dict[str, Path] = {}
+    for text in arguments.data:
+        name, equals, file = text.partition("=")
+        if not equals:
+            raise DataError(f"--data {text}: write PARTY=FILE, for example bank=bank.npy")
+        named[name] = Path(file)
+    if trained.config.files and not all(path.suffix == ".npy" for path in named.values()):
+        return trained.read_files(named, arguments.absent)
+    return {name: _rows(path, f"--data {name}={path}") for name, path in named.items()} or None
+
+
+def _changed(trained: predict.Trained) -> list[str]:
+    return [
+        f"the file of '{name}' has changed since the training, so these are other test rows"
+        for name in trained.changed()
+    ]
+
+
+def _rows(path: Path, text: str) -> Any:
     import numpy as np
 
-    name, equals, file = text.partition("=")
-    if not equals:
-        raise DataError(f"--data {text}: write PARTY=FILE, for example bank=bank.npy")
-    path = Path(file)
     try:
         if path.suffix == ".npy":
-            return name, np.load(path, allow_pickle=False)
+            return np.load(path, allow_pickle=False)
         with path.open(encoding="utf-8-sig") as lines:
             rows = list(lines)
         start = 0 if rows and _has_number(rows[0]) else 1  # a header is text alone
-        return name, np.loadtxt(rows[start:], delimiter=",", ndmin=2, dtype=np.float32)
+        return np.loadtxt(rows[start:], delimiter=",", ndmin=2, dtype=np.float32)
     except OSError as error:
-        raise DataError(f"--data {text}: {error.strerror or error}") from None
+        raise DataError(f"{text}: {error.strerror or error}") from None
     except ValueError as error:
         raise DataError(
-            f"--data {text}: {error}. Give a .npy array, or a .csv of numbers, with or without a "
+            f"{text}: {error}. Give a .npy array, or a .csv of numbers, with or without a "
             "header line"
         ) from None
 

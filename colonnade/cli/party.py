@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,9 @@ from rich.text import Text
 from colonnade import federation, member, member_predict, report, rows
 from colonnade.cli.progress import Progress
 from colonnade.config import Config
-from colonnade.errors import DataError, RunError
+from colonnade.data.own import OwnFile
+from colonnade.errors import RunError
+from colonnade.member import check_data, read_rows
 from colonnade.observer import Observer
 from colonnade.party import Meter
 from colonnade.wire import Ledger
@@ -32,9 +35,7 @@ def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
     sub = command(commands, "party", _party, "take part in a federation as one party")
     sub.add_argument("--federation", type=Path, required=True, metavar="FILE")
     sub.add_argument("--name", required=True, metavar="PARTY", help="who this is")
-    sub.add_argument(
-        "--data", type=Path, metavar="FILE", help="its own rows, .csv or .npz; a server has none"
-    )
+    add_data(sub)
     sub.add_argument(
         "--keys", type=Path, metavar="DIR", help="default: keys/ beside the federation file"
     )
@@ -58,64 +59,67 @@ def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
     sub.add_argument("--events", action="store_true", help=argparse.SUPPRESS)
 
 
+def add_data(sub: argparse.ArgumentParser) -> None:
+    """Where a party's rows are, and which columns are what."""
+    sub.add_argument(
+        "--data",
+        type=Path,
+        metavar="FILE",
+        help="its own rows, .csv, .parquet or .npz; or a .toml that names them and their columns",
+    )
+    sub.add_argument("--id", metavar="COLUMN", help="what tells its rows apart; default: id")
+    sub.add_argument("--label", metavar="COLUMN", help="of the label holder; default: label")
+
+
+def own_file(arguments: argparse.Namespace) -> OwnFile | None:
+    """What --data, --id and --label say."""
+    given = {key: getattr(arguments, key) for key in ("id", "label")}
+    changes = {key: value for key, value in given.items() if value is not None}
+    path: Path | None = arguments.data
+    if path is None:
+        if changes:
+            raise RunError(f"--{next(iter(changes))} is about a file: give --data FILE, too")
+        return None
+    try:
+        return replace(rows.described(path), **changes)
+    except ValueError as error:
+        raise RunError(f"--data {path}: {error}") from None
+
+
 def setup_of(arguments: argparse.Namespace) -> member.Setup:
     """What the arguments name, checked."""
     shared = federation.load(arguments.federation)
     shared.member(arguments.name)  # a wrong name first, before any file is read
-    return _prepared(arguments, shared, read_rows(arguments.data, shared, arguments.name))
+    return prepared(arguments, shared, read_rows(own_file(arguments), shared, arguments.name))
 
 
-def _prepared(
+def prepared(
     arguments: argparse.Namespace, shared: federation.Federation, own: rows.Rows
 ) -> member.Setup:
-    keys = arguments.keys or arguments.federation.parent / "keys"
+    """What one party brings to a federation, checked."""
+    keys = arguments.keys or shared.path.parent / "keys"
     policy = Policy.load(arguments.policy) if arguments.policy else None
-    if policy is None and arguments.predict is not None and shared.run.found.method.loose:
+    if policy is not None and shared.run.found.method.ids_only:
+        policy = policy.only(shared.run.kinds)  # it may be that of the training to come
+    predicts = getattr(arguments, "predict", None) is not None
+    if policy is None and predicts and shared.run.found.method.predicts_alone:
         policy = Policy.allowing(())  # it predicts alone: nothing leaves
     device = getattr(arguments, "device", None)
     return member.prepare(shared, arguments.name, own, keys, policy, device)
-
-
-def read_rows(path: Path | None, shared: federation.Federation, name: str) -> rows.Rows:
-    """A party's rows, if its role has any."""
-    check_data(path, shared, name)
-    if path is None:
-        return rows.none(shared.run.data.classes)
-    if path.suffix == ".json":  # handed over by a supervisor of this machine
-        return rows.load(path.with_suffix(""))
-    if path.suffix not in (".csv", ".tsv", ".txt", ".gz", ".parquet", ".npz"):
-        raise DataError(
-            f"--data {path}: give a .csv or .parquet file with the columns id and label, or images "
-            "as .npz"
-        )
-    method = shared.run.found.method
-    everyone = method.own_labels or method.everyone_labelled(shared.run.options)
-    return rows.from_file(path, name, shared.run, labelled=everyone or name == shared.holder)
-
-
-def check_data(path: Path | None, shared: federation.Federation, name: str) -> None:
-    """Whether --data is there where it is needed, and only there."""
-    needed = shared.role(name).rows
-    if needed and path is None:
-        raise RunError(f"colonnade party: give --data FILE, the rows of '{name}', .csv or .npz")
-    if path is not None and not needed:
-        raise RunError(
-            f"colonnade party: '{name}' plays '{shared.cast[name]}', which brings no rows: leave "
-            "--data away"
-        )
 
 
 def _predict(arguments: argparse.Namespace) -> None:
     console = Console(highlight=False, quiet=arguments.json or arguments.quiet)
     shared = federation.load(arguments.federation)
     shared.member(arguments.name)
-    check_data(arguments.data, shared, arguments.name)
+    file = own_file(arguments)
+    check_data(file, shared, arguments.name)
     out = None
-    if arguments.data is not None:
-        alone = shared.run.found.method.loose
-        own, ids = member_predict.rows_for(arguments.data, arguments.name, arguments.predict, alone)
+    if file is not None:
+        alone = shared.run.found.method.predicts_alone
+        own, ids = member_predict.rows_for(file, arguments.name, arguments.predict, alone)
         out = (member_predict.foretell_alone if alone else member_predict.foretell)(
-            _prepared(arguments, shared, own),
+            prepared(arguments, shared, own),
             arguments.predict,
             ids,
             arguments.absent,
@@ -146,6 +150,8 @@ def _party(arguments: argparse.Namespace) -> None:
     def say(text: str) -> None:
         console.print(Text(f"  {text}"), soft_wrap=True)
 
+    for warning in setup.rows.warnings:
+        say(f"warning: {warning}")
     result = member.take_part(setup, out, Progress(console), say)
     page = report.write_report([result.content], result.path / "report.html")
     if arguments.json:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.data.files import corrupt, reading
+from colonnade.data.files import corrupt, find, missing, reading
 from colonnade.data.source import Download, File, Layout, Options, Source
 from colonnade.data.split import official
 from colonnade.data.tables import numbers, text_lines
@@ -49,6 +49,21 @@ def read_official(folder: Path, options: Options) -> Dataset:
     names = [line.split()[-1] for line in text_lines(listed)]
     train, test = (_part(base / part, part.lower()) for part in ("Train", "Test"))
     return _checked(listed, train, test, names)
+
+
+def subjects(root: Path | None = None) -> NDArray[Any]:
+    """Who each window is of, 1..30: the training rows' people, then the test rows'."""
+    located = find(HAPT, root)
+    if located is None:
+        raise missing(HAPT, root)
+    folder = located[1]
+    path = folder / _COMPACT
+    if located[0].read is read_compact:
+        with reading(path), path.open("rb") as raw, np.load(raw, allow_pickle=False) as file:
+            people, is_test = file["subject"], file["is_test"].astype(bool)
+        return np.concatenate([people[~is_test], people[is_test]])
+    paths = [folder / "hapt" / p / f"subject_id_{p.lower()}.txt" for p in ("Train", "Test")]
+    return np.concatenate([numbers(p, text_lines(p), np.int64)[:, 0] for p in paths])
 
 
 def _part(folder: Path, part: str) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -26,10 +26,12 @@ BUILT_IN = (
     "jovefl",
     "fedemb",
     "heteronn",
+    "vfedtrans",
 )
+HIDDEN = ("alignment",)  # what a command runs, and nobody names
 ENTRY_POINTS = "colonnade.methods"
 
-__all__ = ["BUILT_IN", "ENTRY_POINTS", "Found", "find", "names"]
+__all__ = ["BUILT_IN", "ENTRY_POINTS", "HIDDEN", "Found", "find", "names"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ def find(name: str, folder: Path | None = None) -> Found:
     if name.endswith(".py"):
         path = Path(folder or ".") / name
         return _found(load_module(path, "method", MethodError), name)
-    if name in BUILT_IN:
+    if name in (*BUILT_IN, *HIDDEN):
         return _found(importlib.import_module(f"colonnade.methods.{name}"), name)
     for entry in entry_points(group=ENTRY_POINTS):
         if entry.name == name:

@@ -16,8 +16,9 @@ server Σ, the task party U, and so how alike the shared rows are at all parties
 server together learn everything, so these must be two organisations. Here all K parties take part
 in one FedSVD; the paper runs it with one partner at a time, which shows the task party more.
 
-A simulation shares rows that all hold: `shared` is the part of them, drawn with the seed, that the
-partners know about; the others are local to the task party.
+I_s is what an alignment of own files finds, as far as it is among the training rows: by their ids
+all parties agree which these are. Of one data set, whose rows all hold, `shared` is the part, drawn
+with the seed, that the partners know about.
 """
 
 from __future__ import annotations
@@ -243,8 +244,15 @@ async def agreed_shape(parties: Sequence[Peer]) -> tuple[int, int]:
 
 
 def shared_rows(me: Party, cfg: VFedTrans) -> Tensor:
-    """Positions in the training rows; the same at all parties, since their rows are the same."""
-    count = len(me.splits["train"])
+    """I_s, as positions in the training rows: the same rows in the same order at all parties."""
+    train = me.splits["train"]
+    if me.common is not None:
+        place = {row: position for position, row in enumerate(train.ids.tolist())}
+        found = [place[row] for row in me.common.tolist() if row in place]
+        if len(found) < 2:
+            raise MethodError(f"{len(found)} of the common rows are for training; 2 are needed")
+        return torch.tensor(found)
+    count = len(train)
     generator = torch.Generator().manual_seed(derive(me.schedule.seed, "shared"))
     return torch.randperm(count, generator=generator)[: max(2, round(cfg.shared * count))]
 
@@ -374,6 +382,7 @@ METHOD = Method(
     },
     kinds=(*keys.KINDS, WIDTH, MASKS, SHAPE, MASKED, VECTORS),
     cast=cast,
+    all_rows=True,
     signs=lambda options: True,
     reference="Vertical Federated Knowledge Transfer via Representation Distillation",
 )

@@ -36,9 +36,9 @@ HOST = re.compile(r"[A-Za-z0-9*][A-Za-z0-9_.-]{0,252}")
 MOST_DAYS = 36500
 
 
-def host_of(party: str) -> str:
+def host_of(party: str, domain: str = DOMAIN) -> str:
     """The name under which TLS knows a party, wherever it listens."""
-    return f"{party}.{DOMAIN}"
+    return f"{party}.{domain}" if domain else party
 
 
 def init(folder: Path, name: str = "Colonnade authority", days: int = AUTHORITY_DAYS) -> Path:

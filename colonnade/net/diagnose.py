@@ -7,8 +7,6 @@ import ssl
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from colonnade.net.certs import host_of
-
 if TYPE_CHECKING:
     from colonnade.net.mesh import Keys
 
@@ -33,7 +31,7 @@ def diagnose(address: str, peer: str, keys: Keys, seconds: float = 2.0) -> str:
     except OSError as error:
         return f"{error.strerror or error}"
     try:
-        with raw, context.wrap_socket(raw, server_hostname=host_of(peer)) as stream:
+        with raw, context.wrap_socket(raw, server_hostname=keys.host_of(peer)) as stream:
             stream.settimeout(seconds)
             with suppress(TimeoutError):  # it waits for us to speak: all is well
                 if not stream.recv(1):  # TLS 1.3 tells a client only now that it is refused

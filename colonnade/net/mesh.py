@@ -24,7 +24,7 @@ from typing import Any
 import grpc
 
 from colonnade.errors import CodecError, FederationError, Refused
-from colonnade.net.certs import host_of
+from colonnade.net.certs import DOMAIN, host_of
 from colonnade.net.diagnose import diagnose
 from colonnade.net.frame import FRAME_BYTES, PROTOCOL, Frame, Refusal, pack, parse
 from colonnade.net.link import Arrived, Connection, Event, Link
@@ -62,10 +62,15 @@ class Keys:
     authority: Path
     certificate: Path
     key: Path
+    domain: str = DOMAIN  # of the names that TLS checks; empty: a party's name alone
 
     @classmethod
     def of(cls, folder: Path, party: str) -> Keys:
         return cls(folder / "ca.pem", folder / f"{party}.pem", folder / f"{party}.key")
+
+    def host_of(self, party: str) -> str:
+        """The name that a party's certificate must be valid for."""
+        return host_of(party, self.domain)
 
 
 @dataclass(frozen=True)
@@ -288,7 +293,7 @@ class Mesh:
         credentials = grpc.ssl_channel_credentials(
             _bytes(self._keys.authority), _bytes(self._keys.key), _bytes(self._keys.certificate)
         )
-        options = [*OPTIONS, ("grpc.ssl_target_name_override", host_of(peer))]
+        options = [*OPTIONS, ("grpc.ssl_target_name_override", self._keys.host_of(peer))]
         channel = grpc.secure_channel(address, credentials, options)
         connection = Connection(lambda: call.cancel())
         connection.queue.put(self._hello(link))

@@ -35,6 +35,7 @@ DATA = {
     "mnist": "MNIST",
     "mnistsample": "MNIST",
 }
+OWN_FILES = "the parties' own files"  # as rows.py calls them
 LABEL_HOLDERS = {"active", "task"}
 WITHOUT_DATA = {"server", "keygen"}
 NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -90,6 +91,9 @@ def _who_did_what(result: Mapping[str, Any]) -> str:
     alone = list(per_party_accuracy(result))
     if _key(method) == "local" and 0 < len(alone) < len(result["parties"]):
         part = "its own part" if len(alone) == 1 else "their own parts"
+        if result["data"]["name"] == OWN_FILES:
+            part = "its own file" if len(alone) == 1 else "their own files"
+            return f"{names(alone)} trained alone on {part}"
         return f"{names(alone)} trained alone on {part} of {data_name(result['data']['name'])}"
     if result["status"] != "finished":
         did = f"set out to train {what}"
@@ -105,6 +109,8 @@ def _who_did_what(result: Mapping[str, Any]) -> str:
 
 def _holding(result: Mapping[str, Any]) -> str:
     parties, data = len(_owners(result)), data_name(result["data"]["name"])
+    if result["data"]["name"] == OWN_FILES and parties == 1:
+        return f"holding {data}"
     if result["data"]["name"] == IN_MEMORY:
         return "each holding columns of its own"
     if result["config"].get("label_only"):

@@ -6,7 +6,8 @@ import difflib
 from pathlib import Path
 
 from colonnade.errors import RunError
-from colonnade.reproduce import table
+from colonnade.reproduce import enrichment, table
+from colonnade.reproduce.enrichment import Study
 from colonnade.reproduce.table import Table
 
 
@@ -22,19 +23,24 @@ def names() -> list[str]:
     return sorted(_files())
 
 
-def find(name: str) -> Table:
+def find(name: str) -> Table | Study:
     """The table called `name`, or in the file `name`."""
     if name.endswith(".toml"):
-        return table.load(Path(name))
+        return _load(Path(name))
     files = _files()
     if name in files:
-        return table.load(files[name])
+        return _load(files[name])
     near = difflib.get_close_matches(name, files, n=1, cutoff=0.4)
     hint = f" Did you mean '{near[0]}'?" if near else ""
     raise RunError(
         f"there is no table '{name}'.{hint} There are {', '.join(names()) or 'none'}; or give a "
         "file that ends in .toml"
     )
+
+
+def _load(path: Path) -> Table | Study:
+    tree = table.parse(path)
+    return enrichment.load(path, tree) if tree.get("kind") == enrichment.KIND else table.load(path)
 
 
 def _files() -> dict[str, Path]:

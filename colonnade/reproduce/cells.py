@@ -14,7 +14,7 @@ from typing import Any
 
 from colonnade.report import overview
 from colonnade.reproduce.plan import Fill, Place, Planned
-from colonnade.reproduce.table import ACCURACY, BALANCED, PSNR, Claim, Table
+from colonnade.reproduce.table import ACCURACY, BALANCED, PSNR, SECONDS, Claim, Table
 
 Result = Mapping[str, Any]  # a parsed result.json
 Results = Mapping[str, Result]  # by the run's key
@@ -43,6 +43,7 @@ class Cell:
     variant: bool  # the paper's number belongs to another row
     runs: list[str]
     curve: Curve  # test accuracy by epoch, the mean over the seeds
+    gain: list[float | None] | None = None  # paired difference to LOCAL, half of its interval
 
     @property
     def place(self) -> Place:
@@ -106,7 +107,7 @@ def cells(
 def value(result: Result, fill: Fill) -> float | None:
     """The number that a run gives to a cell: in per cent, or in dB."""
     test = result["metrics"].get("test", {})
-    scale = 1 if fill.metric == PSNR else 100
+    scale = 1 if fill.metric in (PSNR, SECONDS) else 100
     if fill.metric == ACCURACY:
         number = overview.number(test.get(ACCURACY))
         return None if number is None else 100 * number
@@ -157,10 +158,10 @@ def _judged(claim: Claim, found: Sequence[Cell]) -> dict[str, Any]:
         known = [margin for margin in seeds if margin is not None]
         if claim.within is not None:
             margin = _margin(claim, {name: rows[name].mean for name in claim.named})
-            interval = None
+            half = None
         else:
             margin = fmean(known) if known else None
-            interval = _interval(known)
+            half = interval(known)
         if margin is None:
             continue
         verdicts.append(
@@ -168,11 +169,11 @@ def _judged(claim: Claim, found: Sequence[Cell]) -> dict[str, Any]:
                 **asdict(place),
                 "column": column,
                 "metric": rows[claim.named[0]].metric,
-                "outcome": (outcome := _outcome(claim, margin, interval)),
+                "outcome": (outcome := _outcome(claim, margin, half)),
                 "holds": outcome == HOLDS,
                 "margin": margin,
                 "apart": None if claim.within is None else claim.within - margin,
-                "interval": interval,
+                "interval": half,
                 "margins": seeds,
                 "seeds": len(known),
                 "seeds_holding": sum(_holds(claim, m) for m in known),
@@ -210,7 +211,7 @@ def _holds(claim: Claim, margin: float) -> bool:
     return margin > claim.by if claim.within is None else margin >= 0
 
 
-def _interval(differences: Sequence[float]) -> float | None:
+def interval(differences: Sequence[float]) -> float | None:
     """Half of the two-sided 95 % interval of the mean, by Student's t; None for one seed."""
     if len(differences) < 2:
         return None

@@ -15,8 +15,10 @@ DASHES = ("none", "6 2", "2 2", "7 2 2 2")  # as in plots.line_swatch(0), (1), â
 STEPS = (0.5, 1, 2, 5, 10, 20, 25)  # between two lines of the grid
 
 
-def by_name(names: Sequence[str], lines: Sequence[Sequence[float | None]], *, label: str) -> str:
-    """Up to four lines over `names`, in per cent; a missing number is passed over."""
+def by_name(
+    names: Sequence[str], lines: Sequence[Sequence[float | None]], *, label: str, unit: str = "%"
+) -> str:
+    """Up to four lines over `names`, in per cent or seconds; a missing number is passed over."""
     known = [value for line in lines for value in line if value is not None] or [0.0, 100.0]
     step = next((s for s in STEPS if max(known) - min(known) <= 5 * s), STEPS[-1])
     low, high = step * math.floor(min(known) / step), step * math.ceil(max(known) / step)
@@ -37,7 +39,7 @@ def by_name(names: Sequence[str], lines: Sequence[Sequence[float | None]], *, la
         out.append(
             f'<path d="M{LEFT:g} {y(value):.1f}H{WIDTH:g}" style="stroke: var(--rule)"/>'
             f'<text x="{LEFT - 6:g}" y="{y(value) + 4:.1f}" text-anchor="end" '
-            f'style="fill: var(--muted)">{value:g} %</text>'
+            f'style="fill: var(--muted)">{value:g} {unit}</text>'
         )
     for place, name in enumerate(names):
         turn = f"translate({x(place) + 4:.1f} {HEIGHT:g}) rotate(-90)"

@@ -12,7 +12,8 @@ from typing import Any
 from colonnade import config as configuration
 from colonnade import data as datasets
 from colonnade.errors import ColonnadeError, DataMissing, InputError, RunError
-from colonnade.reproduce import catalogue, cells, jobs, plan, write
+from colonnade.reproduce import catalogue, cells, enrichment, jobs, plan, write
+from colonnade.reproduce.enrichment import Study
 from colonnade.reproduce.page import write_page
 from colonnade.reproduce.plan import Planned, Size
 from colonnade.reproduce.table import Table
@@ -69,8 +70,11 @@ def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, A
     device = request.device or _device(request.size)
     number = request.jobs or _jobs(device)
     only = plan.selection(request.only, table)
-    planned = plan.plan(table, request.size, seeds, only, device)
-    planned, skipped = _on_this_machine(table, planned)
+    if isinstance(table, Study):
+        planned = enrichment.planned(table, request.size, seeds, only)
+    else:
+        planned = plan.plan(table, request.size, seeds, only, device)
+    planned, skipped = _on_this_machine(planned)
     for text in skipped:
         watch.note(text)
     out = request.out or Path("runs/reproduce") / f"{Path(request.name).stem}-{request.size}"
@@ -106,8 +110,12 @@ def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, A
         watch.closed()
     # 4. The table.
     comparable = request.size == "full"
-    found = cells.cells(table, planned, results, comparable)
-    traffic = cells.traffic(planned, results)
+    if isinstance(table, Study):
+        found = enrichment.found_cells(table, planned, results, comparable)
+        made = enrichment.unit_lines(planned, results)
+    else:
+        found = cells.cells(table, planned, results, comparable)
+        made = cells.traffic(planned, results)
     content = {
         "schema": SCHEMA,
         "name": Path(request.name).stem,
@@ -122,13 +130,15 @@ def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, A
         "seeds": list(range(seeds)),
         "command": request.command(),
         "colonnade": __version__,
-        "commits": sorted({run["commit"] for run in traffic if run["commit"]}),
+        "commits": sorted({run["commit"] for run in made if run["commit"]}),
         "environments": _environments(results),
         "settings": _settings(table, request.size),
         "cells": [asdict(cell) for cell in found],
         "claims": cells.judged(table.claims, found),
-        "runs": traffic,
-        "communication": cells.communication(traffic),
+        "runs": made,
+        "communication": [] if isinstance(table, Study) else cells.communication(made),
+        "fits": enrichment.fits(table, found) if isinstance(table, Study) else [],
+        "drawn": list(table.drawn) if isinstance(table, Study) else [],
         "failures": [
             {"run": key, "error": text, "diverged": _diverged(text)}
             for key, text in failures.items()
@@ -170,7 +180,7 @@ def _jobs(device: str) -> int:
     return min(cores or 1, MOST_ON_GPU) if device == "cuda" else cores or 1
 
 
-def _on_this_machine(table: Table, planned: Sequence[Planned]) -> tuple[list[Planned], list[str]]:
+def _on_this_machine(planned: Sequence[Planned]) -> tuple[list[Planned], list[str]]:
     """The runs whose data set is here, and a sentence for each that is not."""
     known = {row.name: row for row in datasets.available()}
     absent: dict[str, str] = {}
@@ -195,7 +205,12 @@ def _digests(planned: Sequence[Planned]) -> tuple[dict[str, str], dict[str, str]
     digests, failures = {}, {}
     for run in planned:
         try:
-            digests[run.key] = configuration.load(run.config).sha256()
+            studied = "study" in run.config
+            digests[run.key] = (
+                enrichment.digest(run.config)
+                if studied
+                else configuration.load(run.config).sha256()
+            )
         except InputError as error:
             failures[run.key] = f"{type(error).__name__}: {error}"
     return digests, failures
@@ -211,9 +226,9 @@ def _environments(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, An
     return found
 
 
-def _settings(table: Table, size: Size) -> dict[str, Any]:
+def _settings(table: Table | Study, size: Size) -> dict[str, Any]:
     """The table's file, without the paper's numbers and the other size."""
     plain = asdict(replace(table, numbers={}))
     left = {"numbers", "notes", "claims", "title", "kind", "against", "show", "paper", "expected"}
-    left |= {"fast", "full"}
+    left |= {"fast", "full", "drawn"}
     return {k: v for k, v in plain.items() if k not in left} | {size: plain[size]}

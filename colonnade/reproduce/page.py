@@ -10,7 +10,7 @@ from typing import Any
 from colonnade import state
 from colonnade.report import plots, units
 from colonnade.reproduce import chart, view, write
-from colonnade.reproduce.table import PSNR, SSIM
+from colonnade.reproduce.table import PSNR, SECONDS, SSIM
 from colonnade.reproduce.view import Content
 
 
@@ -40,9 +40,16 @@ def render(content: Content) -> str:
     draw = _by_epoch if content["against"] == "epochs" else _by_row
     figures = [draw(section, number) for number, section in enumerate(sections)]
     if content["against"] == "data":
-        figures = [_by_data(content["title"], sections)]
+        figures = [
+            _by_data(split, [s for s in sections if s["split"] == split], content.get("drawn", []))
+            for split in dict.fromkeys(section["split"] for section in sections)
+        ]
+    if content["against"] == "columns":
+        figures = [
+            _by_column(s, number, content.get("drawn", [])) for number, s in enumerate(sections)
+        ]
     return environment.from_string(page).render(
-        content,
+        {"fits": [], **content},
         style=Markup(style),
         sections=sections,
         compared=content["comparable"] and any(cell["paper"] is not None for cell in cells),
@@ -115,7 +122,38 @@ def _by_row(section: Mapping[str, Any], number: int) -> dict[str, Any]:
     return {"title": section["title"], "panels": panels, "legend": legend, "left_out": []}
 
 
-def _by_data(title: str, sections: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _by_column(section: Mapping[str, Any], number: int, drawn: Sequence[str]) -> dict[str, Any]:
+    """One panel: some rows from column to column."""
+    from markupsafe import Markup
+
+    rows = _chosen(section["rows"], drawn)
+    lines = [[cell["mean"] if cell else None for cell in row["cells"]] for row in rows]
+    timed = any(c and c["metric"] == SECONDS for row in rows for c in row["cells"])
+    told = "; ".join(f"{row['name']}: " + ", ".join(map(view.ours, row["cells"])) for row in rows)
+    svg = chart.by_name(
+        section["columns"],
+        lines,
+        label=units.plain(f"{section['title']}: {told}"),
+        unit="s" if timed else "%",
+    )
+    legend = [
+        {"name": row["name"], "svg": Markup(plots.line_swatch(i, key=f"section{number}-line{i}"))}
+        for i, row in enumerate(rows)
+    ]
+    left = [row["name"] for row in section["rows"] if row not in rows]
+    panels = [{"caption": section["title"], "svg": Markup(svg)}]
+    return {"title": section["title"], "panels": panels, "legend": legend, "left_out": left}
+
+
+def _chosen(rows: Sequence[Mapping[str, Any]], drawn: Sequence[str]) -> list[Mapping[str, Any]]:
+    """At most as many as there are kinds of lines; the first ones, where nothing is said."""
+    named = [row for row in rows if row["name"] in drawn] or list(rows)
+    return named[: len(chart.DASHES)]
+
+
+def _by_data(
+    split: str, sections: Sequence[Mapping[str, Any]], drawn: Sequence[str]
+) -> dict[str, Any]:
     """One panel per column, one line per row: from section to section."""
     from markupsafe import Markup
 
@@ -126,7 +164,8 @@ def _by_data(title: str, sections: Sequence[Mapping[str, Any]]) -> dict[str, Any
         for row in section["rows"]
         for place, column in enumerate(section["columns"])
     }
-    rows = list(dict.fromkeys(row for row, _, _ in found))[: len(chart.DASHES)]
+    every = list(dict.fromkeys(row for row, _, _ in found))
+    rows = ([row for row in every if row in drawn] or every)[: len(chart.DASHES)]
     panels = []
     for column in dict.fromkeys(column for _, column, _ in found):
         cells = [[found.get((row, column, name)) for name in names] for row in rows]
@@ -138,10 +177,11 @@ def _by_data(title: str, sections: Sequence[Mapping[str, Any]]) -> dict[str, Any
         label = units.plain(f"{column}: test accuracy in per cent; {told}")
         panels.append({"caption": column, "svg": Markup(chart.by_name(names, lines, label=label))})
     legend = [
-        {"name": row, "svg": Markup(plots.line_swatch(i, key=f"data-line{i}"))}
+        {"name": row, "svg": Markup(plots.line_swatch(i, key=f"{split}-line{i}"))}
         for i, row in enumerate(rows)
     ]
-    return {"title": title, "panels": panels, "legend": legend, "left_out": []}
+    left = [row for row in every if row not in rows]
+    return {"title": split, "panels": panels, "legend": legend, "left_out": left}
 
 
 def _series(name: str, cell: Mapping[str, Any] | None) -> plots.Series:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from colonnade.errors import ConfigError, RunError
-from colonnade.reproduce.table import ACCURACY, CHOICES, Mode, Row, Runs, Selection, Table
+from colonnade.reproduce.table import ACCURACY, CHOICES, Mode, Named, Row, Runs, Selection, Table
 from colonnade.reproduce.table import check_selection as check
 
 Size = Literal["fast", "full"]
@@ -66,7 +66,7 @@ def plan(table: Table, size: Size, seeds: int, only: Selection, device: str) -> 
     return planned
 
 
-def selection(texts: Sequence[str], table: Table) -> dict[str, tuple[str, ...]]:
+def selection(texts: Sequence[str], table: Named) -> dict[str, tuple[str, ...]]:
     """`columns=CNN,MLP` texts as a selection; names may differ in case."""
     only: dict[str, tuple[str, ...]] = {}
     for text in texts:
@@ -141,7 +141,7 @@ def _planned(
         fills = [f for f in fills if f.row in chosen["rows"] and f.column in chosen["columns"]]
         if not fills:
             continue
-        key = _key([data, split, runs.block, runs.row, label, f"seed{seed}"])
+        name = key([data, split, runs.block, runs.row, label, f"seed{seed}"])
         config = merge(
             table.common,
             table.data[data],
@@ -150,14 +150,14 @@ def _planned(
             runs.set,
             mode.set,
             runs.fast if mode is table.fast else {},
-            {"method": runs.method, "name": key, "seed": seed, "device": device},
+            {"method": runs.method, "name": name, "seed": seed, "device": device},
             # Only the numbers of the table are kept.
             {"checkpoint": {"epochs": 0}, "absence": False},
         )
         if parties:
             recipes = {**table.columns, **table.recipes}
             config["parties"] = {p: merge(recipes[n], runs.each) for p, n in parties.items()}
-        yield Planned(key, Place(data, split, runs.block), seed, config, tuple(fills))
+        yield Planned(name, Place(data, split, runs.block), seed, config, tuple(fills))
 
 
 def _holders(row: Row, column: str, parties: Mapping[str, str]) -> tuple[str, ...]:
@@ -167,11 +167,11 @@ def _holders(row: Row, column: str, parties: Mapping[str, str]) -> tuple[str, ..
     return tuple(party for party, name in parties.items() if name in (row.recipe, column))
 
 
-def _key(labels: Sequence[str]) -> str:
+def key(labels: Sequence[str]) -> str:
     """A readable name for the run's folder, unique also where it had to be shortened."""
-    key = re.sub(r"[^a-z0-9]+", "-", "-".join(filter(None, labels)).lower()).strip("-")
-    if len(key) > LONGEST:
+    name = re.sub(r"[^a-z0-9]+", "-", "-".join(filter(None, labels)).lower()).strip("-")
+    if len(name) > LONGEST:
         digest = hashlib.sha256("/".join(labels).encode()).hexdigest()[:8]
         end = labels[-1]
-        key = f"{key[: LONGEST - len(end) - 10].rstrip('-')}-{digest}-{end}"
-    return key
+        name = f"{name[: LONGEST - len(end) - 10].rstrip('-')}-{digest}-{end}"
+    return name

@@ -13,11 +13,12 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from colonnade.report import units
-from colonnade.reproduce import catalogue, plan, view
+from colonnade.reproduce import catalogue, enrichment, plan, view
 from colonnade.reproduce.cells import value
+from colonnade.reproduce.enrichment import Study
 from colonnade.reproduce.flow import Watch
 from colonnade.reproduce.plan import Planned
-from colonnade.reproduce.table import PSNR, SSIM
+from colonnade.reproduce.table import PSNR, SECONDS, SSIM
 from colonnade.reproduce.view import Content
 
 BAR = 24
@@ -53,7 +54,7 @@ class Screen(Watch):
         if result is None:
             outcome = [f"failed: {error}"]
         else:
-            accuracies = [fill for fill in run.fills if fill.metric not in (PSNR, SSIM)]
+            accuracies = [fill for fill in run.fills if fill.metric not in (PSNR, SSIM, SECONDS)]
             numbers = [n for fill in accuracies if (n := value(result, fill)) is not None]
             low, high = min(numbers, default=0.0), max(numbers, default=0.0)
             shown = f"{low:.2f} %" if low == high else f"{low:.2f} to {high:.2f} %"
@@ -91,7 +92,10 @@ def show(content: Content, console: Console) -> None:
     compared = content["comparable"] and any(c["paper"] is not None for c in content["cells"])
     for section in view.sections(content):
         label = max(len(row["name"]) for row in section["rows"]) + 2
-        step = max(1, (console.width - label) // WIDEST)
+        width = max(
+            WIDEST, *(len(view.ours(c)) + 2 for row in section["rows"] for c in row["cells"])
+        )
+        step = max(1, (console.width - label) // width)
         console.print(Text(f"\n{section['title']}"))
         for first in range(0, len(section["columns"]), step):
             console.print(_rectangle(section, slice(first, first + step), compared))
@@ -99,6 +103,8 @@ def show(content: Content, console: Console) -> None:
         console.print(Text("Ours; below it the paper and the difference in points."))
         if any(row["variant"] for s in view.sections(content) for row in s["rows"]):
             console.print(Text(f"{view.VARIANT}."))
+    for fit in content.get("fits", []):
+        console.print(Text(fit["text"]))
     for claim in view.measured(content):
         said = f"; in the paper's numbers {view.printed(claim)}" if view.printed(claim) else ""
         console.print(Text(f"{claim['text']}: {view.count(claim)}{said}"))
@@ -134,7 +140,13 @@ def shelf() -> list[dict[str, Any]]:
     found = []
     for name in catalogue.names():
         table = catalogue.find(name)
-        runs = {f"{s}_runs": len(plan.plan(table, s, 1, {}, "cpu")) for s in ("fast", "full")}
+        runs = {}
+        for size in ("fast", "full"):
+            if isinstance(table, Study):
+                planned = enrichment.planned(table, size, 1, {})
+            else:
+                planned = plan.plan(table, size, 1, {}, "cpu")
+            runs[f"{size}_runs"] = len(planned)
         found.append({"name": name, "title": table.title, **runs})
     return found
 

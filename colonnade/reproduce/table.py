@@ -22,7 +22,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from colonnade.config import read, unknown
 from colonnade.errors import ConfigError
@@ -31,9 +31,16 @@ from colonnade.recipe import Recipe
 ACCURACY = "accuracy"  # metrics.test.accuracy; any other metric is one number per party
 BALANCED = "balanced"  # the mean over the classes of how many of each are found
 PSNR, SSIM = "psnr", "ssim"  # in dB, and from 0 to 1: how alike an attacker's images are
+SECONDS = "seconds"  # measured, of an enrichment's first two steps
 Selection = Mapping[str, tuple[str, ...]]
 Expected = Mapping[tuple[str, str, str], tuple[float, float | None]]
 CHOICES = ("data", "splits", "columns", "rows", "blocks")
+
+
+class Named(Protocol):
+    """What a selection is made from."""
+
+    def names(self, what: str) -> list[str]: ...
 
 
 @dataclass(frozen=True)
@@ -153,22 +160,27 @@ class Table:
                 yield from ((column, mix, (column,)) for column in self.columns)
 
 
-def load(path: Path) -> Table:
-    """Read a table and the paper's numbers; all mistakes at once."""
+def parse(path: Path) -> dict[str, Any]:
+    """The file as it is."""
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError([f"{path}: {error.strerror or error}"]) from None
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError([f"{path} is not valid TOML: {error}"]) from None
+
+
+def load(path: Path) -> Table:
+    """Read a table and the paper's numbers; all mistakes at once."""
+    tree = parse(path)
     if "method" in tree and "runs" not in tree:
         raise ConfigError([f"{path} is the config of one run: train it with colonnade run {path}"])
     problems: list[str] = []
-    tree["runs"] = _several(Runs, tree, "runs", problems)
-    tree["claims"] = _several(Claim, tree, "claims", problems)
+    tree["runs"] = several(Runs, tree, "runs", problems)
+    tree["claims"] = several(Claim, tree, "claims", problems)
     for mode in ("fast", "full"):
         tree[mode] = read(Mode, tree.get(mode, {}), f"{mode}.", problems) or Mode()
-    tree["numbers"] = _expected(path.with_name("expected.json"), tree.get("expected"), problems)
+    tree["numbers"] = expected(path.with_name("expected.json"), tree.get("expected"), problems)
     parsed = {k: tree.pop(k) for k in ("runs", "claims", "fast", "full", "numbers")}
     table: Table | None = read(Table, tree, "", problems)
     if table is not None:
@@ -179,7 +191,8 @@ def load(path: Path) -> Table:
     return table
 
 
-def _several(cls: type, tree: Mapping[str, Any], key: str, problems: list[str]) -> tuple[Any, ...]:
+def several(cls: type, tree: Mapping[str, Any], key: str, problems: list[str]) -> tuple[Any, ...]:
+    """All tables [[key]]."""
     found = [
         read(cls, table, f"{key}[{number}].", problems)
         for number, table in enumerate(tree.get(key, []), start=1)
@@ -187,7 +200,7 @@ def _several(cls: type, tree: Mapping[str, Any], key: str, problems: list[str]) 
     return tuple(one for one in found if one is not None)
 
 
-def _expected(path: Path, key: str | None, problems: list[str]) -> Expected:
+def expected(path: Path, key: str | None, problems: list[str]) -> Expected:
     """{"columns": […], "rows": {data: {row: [number, or [number, deviation], or null, …]}}}."""
     if not key:
         return {}
@@ -265,7 +278,7 @@ def _check(table: Table) -> list[str]:
 
 
 def check_selection(
-    table: Table, only: Selection, where: str, choices: tuple[str, ...] = CHOICES
+    table: Named, only: Selection, where: str, choices: tuple[str, ...] = CHOICES
 ) -> list[str]:
     """What is wrong with a selection of data sets, splits, columns, rows or blocks."""
     problems = []

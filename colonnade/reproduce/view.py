@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from colonnade.report import units
-from colonnade.reproduce.table import PSNR, SSIM
+from colonnade.reproduce.table import PSNR, SECONDS, SSIM
 
 Content = Mapping[str, Any]  # table.json
 NOT_COMPARABLE = "Not comparable with the paper"
@@ -25,6 +25,7 @@ def sections(content: Content) -> list[dict[str, Any]]:
         {
             "title": place_name(*place),
             "data": place[0],
+            "split": place[1],
             "columns": (columns := list(dict.fromkeys(column for _, column in cells))),
             "rows": [
                 {"name": row, "variant": _variant(cells, row)}
@@ -48,7 +49,12 @@ def ours(cell: Mapping[str, Any] | None) -> str:
     if cell["range"] is not None:
         low, high = cell["range"]
         return f"{cell['mean']:.2f} ({low:.2f} to {high:.2f})"
-    return _number(cell["mean"], cell["sd"]) + (" dB" if cell["metric"] == PSNR else "")
+    if cell.get("gain") is not None:
+        gain, half = cell["gain"]
+        spread = "" if half is None else f" ± {half:.2f}"
+        return f"{cell['mean']:.2f} ({units.points(gain)}{spread})"
+    unit = {PSNR: " dB", SECONDS: " s"}.get(cell["metric"], "")
+    return _number(cell["mean"], cell["sd"]) + unit
 
 
 def legend(content: Content) -> str:
@@ -60,6 +66,10 @@ def legend(content: Content) -> str:
 
 def measure(content: Content) -> str:
     """What the cells are."""
+    if any(cell.get("gain") is not None for cell in content["cells"]):
+        return f"test accuracy in per cent; in brackets, against LOCAL: {PAIRED}"
+    if any(cell["metric"] == SECONDS for cell in content["cells"]):
+        return "measured time, mean ± standard deviation over the seeds"
     others = {cell["metric"] for cell in content["cells"]} & {PSNR, SSIM}
     return "test accuracy in per cent" + (", where a column names nothing else" if others else "")
 

@@ -1,4 +1,4 @@
-"""One process that trains one run after the other: a line of JSON in, a line of JSON out.
+"""One process that makes one run, or study, after the other: a line of JSON in, a line of JSON out.
 
     in   {"config": {…}, "folder": "…/cells/<key>"}
     out  {"error": ""}                              or why it failed
@@ -16,8 +16,10 @@ import sys
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
+from typing import Any
 
 from colonnade.errors import ColonnadeError
+from colonnade.reproduce import enrichment
 from colonnade.run import run
 
 KEPT = ("reconstruction.safetensors", "result.json")  # the last makes it count
@@ -36,12 +38,15 @@ def main() -> None:
         answers.flush()
 
 
-def train(config: dict[str, object], folder: Path) -> str:
+def train(config: dict[str, Any], folder: Path) -> str:
     """Leave result.json, and pictures if there are any; what went wrong, or nothing."""
     draft = folder.parents[1] / UNFINISHED / folder.name
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        run(config, out=draft, starts=folder.parents[1] / STARTS)
+        if "study" in config:
+            enrichment.perform(config, draft)
+        else:
+            run(config, out=draft, starts=folder.parents[1] / STARTS)
     except ColonnadeError as error:
         return f"{type(error).__name__}: {error}"
     folder.mkdir(parents=True, exist_ok=True)

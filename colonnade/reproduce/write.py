@@ -40,7 +40,8 @@ def _head(content: Content) -> Iterator[str]:
 
 def _cells(content: Content) -> Iterator[str]:
     compared = content["comparable"] and any(c["paper"] is not None for c in content["cells"])
-    yield f"\n{view.legend(content)}." if compared else f"\n{view.measure(content).capitalize()}."
+    said = view.legend(content) if compared else view.measure(content)
+    yield f"\n{said[0].upper()}{said[1:]}."
     variants = False
     for section in view.sections(content):
         yield f"\n## {section['title']}\n"
@@ -98,6 +99,26 @@ def _differences(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _rest(content: Content) -> Iterator[str]:
+    if content.get("fits", []):
+        yield "\n## Straight lines\n"
+        yield from (f"* {fit['text']}" for fit in content.get("fits", []))
+    if content["communication"]:
+        yield from _communication(content)
+    if content["notes"]:
+        yield "\n## How this differs from the paper\n"
+        yield from (f"* {note}" for note in content["notes"])
+    yield "\n## Where it ran\n"
+    for environment in content["environments"]:
+        yield (
+            f"* {environment['device']}, {environment['platform']}, {environment['threads']} "
+            f"thread(s) per run; PyTorch {environment['torch']}, Python {environment['python']}, "
+            f"Colonnade {environment['colonnade']}"
+        )
+    if content["commits"]:
+        yield f"* commit {', '.join(content['commits'])}"
+
+
+def _communication(content: Content) -> Iterator[str]:
     yield "\n## Communication\n"
     yield from _table(
         [
@@ -123,18 +144,6 @@ def _rest(content: Content) -> Iterator[str]:
         ],
     )
     yield "\nMeans over the runs; messages and bytes of training alone."
-    if content["notes"]:
-        yield "\n## How this differs from the paper\n"
-        yield from (f"* {note}" for note in content["notes"])
-    yield "\n## Where it ran\n"
-    for environment in content["environments"]:
-        yield (
-            f"* {environment['device']}, {environment['platform']}, {environment['threads']} "
-            f"thread(s) per run; PyTorch {environment['torch']}, Python {environment['python']}, "
-            f"Colonnade {environment['colonnade']}"
-        )
-    if content["commits"]:
-        yield f"* commit {', '.join(content['commits'])}"
 
 
 def messages(number: float | None) -> str:

@@ -126,6 +126,11 @@ class Policy:
             )
         return "\n".join(parts)
 
+    def only(self, kinds: Iterable[str]) -> Policy:
+        """What it says about these Kinds."""
+        kept = set(kinds)
+        return replace(self, allow={k: rule for k, rule in self.allow.items() if k in kept})
+
     def table(self) -> dict[str, Any]:
         """In the form of the file."""
         return {"allow": {name: rule.table() for name, rule in self.allow.items()}}

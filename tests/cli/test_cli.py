@@ -186,6 +186,8 @@ def test_predict_as_json_and_quietly(made: Path, capsys: pytest.CaptureFixture[s
     assert printed == {
         "predictions": "p.csv",
         "parties": [{"party": "bank", "rows": 40, "accuracy": accuracy}],
+        "left_out": {},
+        "warnings": [],
     }
     assert said(capsys, "predict", made, "--out", "p.csv", "--quiet") == "p.csv\n"
 
@@ -216,6 +218,8 @@ def test_predict_rows_of_a_table_from_csv(capsys: pytest.CaptureFixture[str]) ->
     assert printed == {
         "predictions": "table/predictions.csv",
         "parties": [{"party": "bank", "rows": 3, "accuracy": None}],
+        "left_out": {},
+        "warnings": [],
     }
 
 

@@ -150,3 +150,37 @@ def test_too_little_in_common_is_said(tmp_path: Path) -> None:
     (tmp_path / "shop.csv").write_text("\n".join([lines[0], *kept]) + "\n")
     with pytest.raises(ColonnadeError, match="common"):
         colonnade.run(file, out=tmp_path / "run")
+
+
+def test_what_a_run_has_learnt_is_a_step_of_a_pipeline(tmp_path: Path) -> None:
+    """From the folder of a run, and from that of the task party's own process."""
+    pandas = pytest.importorskip("pandas")
+    from sklearn.base import clone
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+
+    from colonnade.sklearn import FederatedEnricher
+
+    result = colonnade.run(write(tmp_path), out=tmp_path / "run", runtime="process")
+    bank = pandas.read_csv(tmp_path / "bank.csv")
+    columns = [f"bank{n}" for n in range(4)]
+    enricher = FederatedEnricher(result.path).fit(bank)
+    found = enricher.transform(bank)
+    assert found.shape == (ROWS, 4 + Q)
+    assert list(enricher.get_feature_names_out())[3:5] == ["x3", "enriched0"]
+    assert np.array_equal(enricher.transform(bank[columns[::-1]]), found)
+    assert np.array_equal(enricher.transform(bank[columns].to_numpy()), found)
+    alone = FederatedEnricher(result.path / "parties" / "bank", keep=False).fit(bank)
+    assert np.array_equal(alone.transform(bank), found[:, 4:])
+    # By hand: what the run's own network is given for its test rows.
+    trained = colonnade.load(result.path)
+    own = trained.prepared("bank", bank)
+    assert np.array_equal(found[:, :4], own.numpy())
+    model = make_pipeline(clone(enricher), LogisticRegression(max_iter=500))
+    model.fit(bank, bank["verdict"])
+    assert set(model.predict(bank)) <= {"good", "bad"}
+    with pytest.raises(ColonnadeError, match=r"missing: \['bank3'\]"):
+        enricher.transform(bank.drop(columns="bank3"))
+    other = colonnade.run(write(tmp_path, method='"local"'), out=tmp_path / "other")
+    with pytest.raises(ColonnadeError, match="trained by local"):
+        FederatedEnricher(other.path).fit(bank)

@@ -1,0 +1,98 @@
+"""The engine's server: ask every site, compare, let all begin, keep what they say."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.fl_constant import FLContextKey, ReservedKey
+from nvflare.apis.impl.controller import Controller, Task
+from nvflare.apis.shareable import Shareable
+from nvflare.widgets.info_collector import InfoCollector
+
+from colonnade import state
+from colonnade.engine import job
+
+
+class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
+    """The workflow of a job. It sees numbers about the training, and no message of a party."""
+
+    def __init__(self, sites: Sequence[str], facts: dict[str, str]) -> None:
+        super().__init__(task_check_period=0.1)
+        self._sites, self._facts = list(sites), facts
+        self._told: dict[str, dict[str, Any]] = {}
+        self._events: list[list[Any]] = []  # [site, what it told], epoch by epoch
+        self._now: dict[str, dict[str, Any]] = {}  # how far every site is
+
+    def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
+        """1. Ask and compare. 2. Train. 3. Keep what came out."""
+        self._ask(job.CHECK, abort_signal, fl_ctx)
+        found = job.complaints(self._facts, self._told, self._sites)
+        if abort_signal.triggered:
+            return
+        if found:
+            self._keep(fl_ctx, refused=found)
+            self.system_panic(f"refused before training: {'; '.join(found)}", fl_ctx)
+            return
+        self._told = {}
+        self._ask(job.TAKE_PART, abort_signal, fl_ctx)
+        self._keep(fl_ctx)
+        failed = {name: told["problem"] for name, told in self._told.items() if "problem" in told}
+        if failed and not abort_signal.triggered:
+            told = "; ".join(f"'{name}': {problem}" for name, problem in failed.items())
+            self.system_panic(told, fl_ctx)
+
+    def start_controller(self, fl_ctx: Any) -> None: ...
+
+    def stop_controller(self, fl_ctx: Any) -> None:
+        self._keep(fl_ctx)  # also of a job that is aborted
+
+    def process_result_of_unknown_task(self, *_: Any, **__: Any) -> None: ...
+
+    def handle_event(self, event_type: str, fl_ctx: Any) -> None:
+        super().handle_event(event_type, fl_ctx)
+        if event_type == job.PROGRESS:
+            data = fl_ctx.get_prop(FLContextKey.EVENT_DATA)
+            site = str(data.get_peer_prop(ReservedKey.IDENTITY_NAME, ""))
+            if site in self._sites:
+                self._hear(site, json.loads(data["told"]))
+        elif event_type == InfoCollector.EVENT_TYPE_GET_STATS:
+            collector = fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR)
+            shown = {"events": list(self._events), "now": dict(self._now)}
+            collector.set_info(job.STATS, {"told": json.dumps(shown)})
+
+    def _hear(self, site: str, told: dict[str, Any]) -> None:
+        if "epoch" in told:
+            self._events.append([site, told])
+        self._now.setdefault(site, {}).update({k: v for k, v in told.items() if k != "epoch"})
+
+    def _ask(self, task: str, abort_signal: Any, fl_ctx: Any) -> None:
+        """One call at every site; returns when all have answered."""
+        self.broadcast_and_wait(
+            task=Task(task, Shareable(), result_received_cb=self._answered),
+            fl_ctx=fl_ctx,
+            targets=self._sites,
+            min_responses=len(self._sites),
+            abort_signal=abort_signal,
+        )
+
+    def _answered(self, client_task: Any, fl_ctx: Any) -> None:
+        name, result = client_task.client.name, client_task.result
+        told = result.get("told")
+        self._told[name] = (
+            json.loads(told)
+            if told
+            else {"problem": f"the engine says {result.get_return_code()}: see the site's log"}
+        )
+
+    def _keep(self, fl_ctx: Any, refused: Sequence[str] = ()) -> None:
+        """Into the folder that the engine hands out as the job's result."""
+        workspace = fl_ctx.get_engine().get_workspace()
+        folder = Path(workspace.get_run_dir(fl_ctx.get_job_id()))
+        if folder.exists():
+            content = {"refused": list(refused), "sites": self._told, "now": self._now}
+            if not refused and (folder / job.TOLD).exists():
+                content["refused"] = json.loads((folder / job.TOLD).read_text())["refused"]
+            state.write_text(json.dumps(content), folder / job.TOLD)

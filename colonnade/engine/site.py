@@ -1,0 +1,188 @@
+"""A site: one call of the engine that plays the site's role, with the code of `colonnade party`.
+
+The role runs in the process that the engine starts for the job. What it needs of the site lies in
+the site's own files; what goes back through the engine are numbers about the training, a log, and
+digests of the weights. The weights, like the rows, stay here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from nvflare.apis.analytix import AnalyticsDataType
+from nvflare.apis.executor import Executor
+from nvflare.apis.fl_constant import ReturnCode
+from nvflare.apis.shareable import Shareable, make_reply
+from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic_dxo
+
+from colonnade import member
+from colonnade.config import Config, check_name
+from colonnade.engine import job, sitefile
+from colonnade.engine.sitefile import Workplace
+from colonnade.engine.tunnel import Tunnel
+from colonnade.errors import ColonnadeError, ConfigError
+from colonnade.observer import Observer
+from colonnade.party import Meter, Stopped
+from colonnade.result import NOT_LOGGED, read_json
+from colonnade.wire import Ledger, ledger
+
+METER_SECONDS = 0.5
+LOG_BYTES = 64 << 10  # of a site's log: its end
+
+
+class Site(Executor):  # type: ignore[misc]  # NVFlare has no types
+    def __init__(self, federation: str, run: str, relay: bool = False) -> None:
+        """
+        federation  by its name; the site has a file of its own for it
+        run         names the folder that is kept; a job that goes on names the same
+        relay       whether connections pass through the engine
+        """
+        super().__init__()
+        problems = check_name(federation, "federation") + check_name(run, "run")
+        if problems:  # both become folders
+            raise ConfigError(problems)
+        self._federation, self._run, self._relay = federation, run, relay
+        self._setup: member.Setup | None = None
+        self._out = Path()
+
+    def execute(self, task_name: str, shareable: Any, fl_ctx: Any, abort_signal: Any) -> Any:
+        work = {job.CHECK: self._check, job.TAKE_PART: self._take_part}.get(task_name)
+        if work is None:
+            return make_reply(ReturnCode.TASK_UNKNOWN)
+        try:
+            told = work(fl_ctx, abort_signal)
+        except Stopped:
+            return make_reply(ReturnCode.TASK_ABORTED)
+        except ColonnadeError as error:
+            notes = "".join(f"; {note}" for note in getattr(error, "__notes__", []))
+            self.log_error(fl_ctx, f"{error}{notes}")
+            told = {"problem": f"{type(error).__name__}: {error}"} | self._told_so_far()
+        reply = Shareable()
+        reply["told"] = json.dumps(told)
+        return reply
+
+    def _check(self, fl_ctx: Any, abort_signal: Any) -> dict[str, Any]:
+        """What this site has agreed on, and whether it can take part; nothing is written."""
+        workspace = fl_ctx.get_engine().get_workspace()
+        place = Workplace(
+            Path(workspace.get_site_config_dir()),
+            Path(workspace.get_startup_kit_dir()),
+            Path(workspace.get_root_dir()) / "runs",
+        )
+        site = fl_ctx.get_identity_name()
+        file, folder, shared = sitefile.federation_of(place, self._federation)
+        told: dict[str, Any] = {"facts": member.facts_of(shared)}
+        try:
+            setup = sitefile.setup_of(place, site, file, folder, shared)
+        except ColonnadeError as error:
+            return told | {"problem": f"{type(error).__name__}: {error}"}
+        self._setup = replace(setup, runtime="nvflare")
+        self._out = sitefile.run_folder(place, file, folder, self._run)
+        return told
+
+    def _take_part(self, fl_ctx: Any, abort_signal: Any) -> dict[str, Any]:
+        """Play the role to its end."""
+        setup = self._setup
+        if setup is None:
+            return {"problem": "the server asked to begin before it asked what this site has"}
+        with ExitStack() as stack:
+            stack.enter_context(_stopped_by(abort_signal))
+            if self._relay:
+                tunnel = stack.enter_context(
+                    Tunnel(setup.federation, setup.name, fl_ctx.get_engine().get_cell())
+                )
+                setup = replace(setup, addresses=tunnel.addresses)
+            self._out.parent.mkdir(parents=True, exist_ok=True)
+            observer = _Tell(self, fl_ctx.get_engine())
+            member.take_part(setup, self._out, observer, lambda text: self.log_info(fl_ctx, text))
+        return self._told_so_far()
+
+    def _told_so_far(self) -> dict[str, Any]:
+        """What may be said about the run: of its messages only how many and how large."""
+        setup = self._setup
+        if setup is None or not (self._out / "result.json").exists():
+            return {}
+        result = read_json(self._out / "result.json")
+        rows = list(ledger.read(self._out / "ledger.jsonl"))
+        sent = [row for row in rows if row.get("sender") == setup.name]
+        account = self._out / "account.json"
+        return {
+            "account": read_json(account) if account.exists() else None,
+            "wire": ledger.summarise(sent, setup.settings.kinds),
+            "rounds": result["wire"]["rounds"],
+            "data": result["data"],
+            "warnings": result["warnings"],
+            "timing": {key: result["timing"][key] for key in ("setup", "seconds_total")},
+            "status": result["status"],
+            "log": (self._out / "log.txt").read_bytes()[-LOG_BYTES:].decode(errors="replace"),
+        }
+
+
+class _Tell(Observer):
+    """How far the role is, to the engine: for whoever follows, and for its own tracking."""
+
+    def __init__(self, site: Site, engine: Any) -> None:
+        self._site, self._engine = site, engine
+        self._ended = threading.Event()
+
+    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._tell({"began": True})
+        ((_, meter),) = meters.items()
+
+        def watch() -> None:
+            while not self._ended.wait(METER_SECONDS):
+                now = [meter.phase, meter.share, meter.epochs]
+                self._tell({"meter": now, "bytes": ledger.bytes})
+
+        threading.Thread(target=watch, daemon=True).start()
+
+    def epoch(self, party: str, row: Mapping[str, Any]) -> None:
+        self._tell({"epoch": dict(row), "bytes": self._ledger.bytes})
+        phase = str(row["phase"])
+        for name, value in row.items():
+            if name not in NOT_LOGGED and value is not None and math.isfinite(value):
+                self._track(f"{phase}/{name}", float(value), int(row["epoch"]))
+
+    def ended(self) -> None:
+        self._ended.set()
+        self._tell({"ended": True})
+
+    def _tell(self, told: Mapping[str, Any]) -> None:
+        data = Shareable()
+        data["told"] = json.dumps(told)
+        with self._engine.new_context() as context:
+            self._site.fire_fed_event(job.PROGRESS, data, context)
+
+    def _track(self, tag: str, value: float, epoch: int) -> None:
+        kind = AnalyticsDataType.SCALAR
+        numbers = create_analytic_dxo(tag=tag, value=value, data_type=kind, global_step=epoch)
+        with self._engine.new_context() as context:
+            send_analytic_dxo(self._site, numbers, context, fire_fed_event=True)
+
+
+@contextmanager
+def _stopped_by(abort_signal: Any) -> Iterator[None]:
+    """While it lasts, an aborted job stops the role as SIGTERM does: the state is saved."""
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.1):
+            if abort_signal.triggered:
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    threading.Thread(target=watch, daemon=True).start()
+    try:
+        yield
+    finally:
+        over.set()

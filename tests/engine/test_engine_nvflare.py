@@ -1,0 +1,306 @@
+"""A provisioned NVFlare federation: a server and four sites, all over mutual TLS, started once.
+
+Jobs run one after another. Each begins while the engine still tidies up after the one before, when
+the processes of its sites have ended: no more than one job's are in memory.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import colonnade
+from colonnade import assemble, config, federation
+from colonnade.cli.main import main
+from colonnade.engine import job, kits, machine, sitefile
+from colonnade.engine.machine import Engine
+from colonnade.engine.submit import submit
+from colonnade.errors import FederationError, RoleFailed, RunError
+from colonnade.federation import Federation
+from colonnade.launch import Options, hand_out
+from colonnade.net import certs
+from colonnade.result import Result
+
+pytest.importorskip("nvflare")
+psutil = pytest.importorskip("psutil")
+
+SITES = ("bank", "shop", "post", "port")
+WAIT = 120.0
+BYTES = 2 << 30  # of the server, the sites and one job, together
+
+
+def settings(method: str) -> dict[str, Any]:
+    """A small real data set in four parts; the name of the run is that of its method."""
+    base: dict[str, Any] = {
+        "method": method,
+        "name": method,
+        "seed": 3,
+        "epochs": 3,
+        "batch_size": 40,
+        "data": {"name": "digits", "train_rows": 400, "test_rows": 120},
+        "partition": {"kind": "columns", "parties": len(SITES)},
+        "parties": {name: {} for name in SITES},
+    }
+    if method == "adptvfedconv":
+        base["partition"] = {"kind": "strips", "parties": len(SITES)}
+        base["model_options"] = {"width": 0.2, "fc": [64], "dropout": 0.1}
+        base["adptvfedconv"] = {"pretrain_epochs": 1, "finetune_epochs": 1, "chunk": 150}
+    if method == "easter":
+        base |= {"epochs": 10}
+    return base
+
+
+def handed_out(folder: Path, method: str, **changes: Any) -> Federation:
+    """The files of a federation whose sites lie on this machine."""
+    resolved = config.load(settings(method) | changes)
+    hand_out(resolved, assemble.from_catalogue(resolved), folder, Options(deadline=30.0))
+    return federation.load(folder / "federation.toml")
+
+
+class Place:
+    """The engine, what its sites have, and how much memory all of it took."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.kits = folder, folder / "kits"
+        self.shared = {
+            method: handed_out(folder / method, method)
+            for method in ("splitnn", "adptvfedconv", "easter")
+        }
+        machine.provision(self.kits, self.shared["splitnn"])
+        for method in self.shared:
+            files = {name: machine.site_file(folder / method, name) for name in SITES}
+            machine.settle(self.kits, method, files)
+        self.engine = Engine(self.kits, SITES)
+        self.bytes = 0
+        self._turns = ThreadPoolExecutor(1)
+
+    def submit(self, method: str, folder: str = "") -> Result:
+        out = self.folder / "runs" / (folder or method)
+        return submit(self.shared[method], self.engine.kit, out=out)
+
+    def in_turn(self, work: Callable[[], Any]) -> Future[Any]:
+        """Run it when the sites have ended the processes of the job before."""
+        done: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                done.set_result(work())
+            except Exception as error:  # noqa: BLE001 - whoever asks gets it
+                done.set_exception(error)
+
+        def turn() -> None:
+            threading.Thread(target=run, daemon=True).start()
+            for busy in (False, True):  # until there are such processes; until there are none
+                while busy == self._busy() and not done.done():
+                    time.sleep(0.1)
+
+        self._turns.submit(turn)
+        return done
+
+    def _busy(self) -> bool:
+        return any(self.engine.jobs(name) for name in SITES)
+
+    def watch(self) -> None:
+        while self.engine.processes:
+            found = [*self.engine.processes.values(), *self.engine.jobs()]
+            self.bytes = max(self.bytes, sum(_bytes(process.pid) for process in found))
+            time.sleep(0.5)
+
+
+def _bytes(pid: int) -> int:
+    """Memory of a process; what it shares with others counts once for all of them."""
+    try:
+        text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0  # it has ended
+    return 1024 * int(re.findall(r"^Pss:\s+(\d+)", text, re.M)[0])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+    made = Place(tmp_path_factory.mktemp("engine"))
+    with made.engine:
+        threading.Thread(target=made.watch, daemon=True).start()
+        yield made
+    assert 0 < made.bytes < BYTES
+
+
+@pytest.fixture(scope="module")
+def jobs(place: Place) -> dict[str, Future[Any]]:
+    """All jobs, in their order; while they run, the tests make what to compare them with."""
+    runs = place.folder / "runs"
+    begun = {
+        "splitnn": place.in_turn(lambda: place.submit("splitnn")),
+        "adptvfedconv": place.in_turn(lambda: place.submit("adptvfedconv")),
+        "killed": place.in_turn(lambda: _killed(place)),
+    }
+
+    def resumed() -> int:
+        begun["killed"].exception(WAIT)
+        return main(["nvflare", "submit", "--resume", str(runs / "easter"), "--quiet"])
+
+    def refused() -> None:
+        _spoil(place)
+        with mock.patch("colonnade.member.__version__", "9.9.9"):
+            place.submit("splitnn", "refused")
+
+    begun |= {"resumed": place.in_turn(resumed), "refused": place.in_turn(refused)}
+    return begun
+
+
+def _killed(place: Place) -> Result:
+    """EASTER, until the process of 'post' is ended between two checkpoints."""
+    kept = place.folder / "easter" / "parties" / "post" / "checkpoints"
+
+    def kill() -> None:
+        while len(list(kept.glob("*.json"))) < 2:
+            time.sleep(0.02)
+        for process in place.engine.jobs("post"):
+            process.kill()
+
+    threading.Thread(target=kill, daemon=True).start()
+    return place.submit("easter")
+
+
+def _spoil(place: Place) -> None:
+    """Another config at the shop, no data at the post."""
+    shop, post = (
+        place.kits / name / "local" / sitefile.FOLDER / "splitnn" / sitefile.FILE
+        for name in ("shop", "post")
+    )
+    handed_out(place.folder / "other", "splitnn", seed=4)
+    shop.write_text(machine.site_file(place.folder / "other", "shop"))
+    post.write_text(post.read_text().replace("post-rows.json", "none.csv"))
+
+
+def local(tmp_path: Path, method: str) -> Result:
+    return colonnade.run(settings(method), out=tmp_path / "local")
+
+
+def test_a_site_is_known_by_its_kit(place: Place) -> None:
+    """Mutual TLS, for the engine and for our streams, with the certificates of the kits."""
+    for name in SITES:
+        kit = place.kits / name / "startup"
+        found = certs.check(kit / "client.crt", kit / "rootCA.pem", name)
+        assert found.hosts == (name,)
+        client = json.loads((kit / "fed_client.json").read_text())["client"]
+        assert client["connection_security"] == "mtls"
+
+
+def test_no_site_may_build_other_classes_than_ours(place: Place) -> None:
+    for name in (*SITES, "localhost"):
+        local_files = place.kits / name / "local"
+        given = json.loads((local_files / "resources.json.default").read_text())
+        ours = json.loads((local_files / "resources.json").read_text())
+        more = set(ours["class_allow_list"]) - set(given["class_allow_list"])
+        assert more == {job.CONDUCTOR if name == "localhost" else job.SITE}
+        assert ours["class_list_enforcement_mode"] == "enforce"
+
+
+def test_split_learning_gives_the_same_bits(
+    place: Place, jobs: dict[str, Future[Any]], tmp_path: Path
+) -> None:
+    alone = local(tmp_path, "splitnn")
+    result: Result = jobs["splitnn"].result(WAIT)
+    assert result.weights_sha256 == alone.weights_sha256
+    assert result.metrics["test"]["accuracy"] == alone.accuracy
+    assert result.content["runtime"] == "nvflare"
+    for part in ("bytes", "messages", "rounds", "by_kind", "by_party", "by_phase"):
+        assert result.wire[part] == alone.wire[part], part
+    assert "finished" in (result.path / "sites" / "shop" / "log.txt").read_text()
+    assert not (result.path / "weights").exists()  # they stay where they were trained
+    events = list((result.path / "tensorboard" / "bank").iterdir())
+    assert events and b"train/loss" in events[0].read_bytes()
+    _holds_nothing_of_a_site(result.path / "job", place.folder)
+
+
+def _holds_nothing_of_a_site(folder: Path, root: Path) -> None:
+    """Neither a path nor a file beside those that name components, sites and settings."""
+    files = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    kept = {name for name in files if ".__nvfl" not in name}  # signatures of the engine
+    assert kept == {
+        "meta.json",
+        "app/config/config_fed_server.json",
+        "app/config/config_fed_client.json",
+    }
+    text = "".join((folder / name).read_text() for name in kept)
+    assert str(root) not in text and "/" not in re.sub(r"127\.0\.0\.1", "", text)
+
+
+def test_weights_handed_from_site_to_site_are_the_same(
+    jobs: dict[str, Future[Any]], tmp_path: Path
+) -> None:
+    alone = local(tmp_path, "adptvfedconv")
+    assert jobs["adptvfedconv"].result(WAIT).weights_sha256 == alone.weights_sha256
+
+
+def test_a_killed_site_aborts_the_job_and_it_goes_on_later(
+    place: Place, jobs: dict[str, Future[Any]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    alone = local(tmp_path, "easter")
+    run = place.folder / "runs" / "easter"
+    error = jobs["killed"].exception(WAIT)
+    assert isinstance(error, RoleFailed)
+    assert f"go on with: colonnade nvflare submit --resume {run}" in error.__notes__
+    assert jobs["resumed"].result(WAIT) == 0
+    result = json.loads((run / "result.json").read_text())
+    assert result["weights_sha256"] == alone.weights_sha256
+    log = (run / "sites" / "bank" / "log.txt").read_text()
+    assert re.search(r"attempt 2: all start from train-0000\d", log)
+    assert main(["nvflare", "submit", "--resume", str(run)]) == 2
+    assert "is finished" in capsys.readouterr().err
+
+
+def test_sites_that_differ_are_refused_before_training(
+    place: Place, jobs: dict[str, Future[Any]]
+) -> None:
+    """Another config at the shop, no data at the post, another version of the submitter."""
+    error = jobs["refused"].exception(WAIT)
+    assert isinstance(error, FederationError)
+    assert "'shop': [run] seed is 4 there, 3 in the job" in error.problems
+    assert any(p.startswith("'post': DataError") and "none.csv" in p for p in error.problems)
+    here = colonnade.__version__
+    for name in SITES:
+        said = f"'{name}': version of Colonnade is {here} there, 9.9.9 in the job"
+        assert said in error.problems
+    assert not (place.folder / "runs" / "refused").exists()
+
+
+# ---- without an engine ---------------------------------------------------------------------------
+
+
+def test_a_site_without_a_file_says_which_it_has(tmp_path: Path) -> None:
+    place = sitefile.Workplace(tmp_path, tmp_path, tmp_path)
+    with pytest.raises(RunError, match="it has none at all"):
+        sitefile.federation_of(place, "scores")
+    (tmp_path / "colonnade" / "other").mkdir(parents=True)
+    (tmp_path / "colonnade" / "other" / "site.toml").touch()
+    with pytest.raises(RunError, match="it has them for other"):
+        sitefile.federation_of(place, "scores")
+
+
+def test_a_member_called_like_the_server_is_refused(tmp_path: Path) -> None:
+    names = {name: {} for name in ("server", "shop")}
+    shared = handed_out(
+        tmp_path, "splitnn", parties=names, partition={"kind": "columns", "parties": 2}
+    )
+    with pytest.raises(FederationError, match="'server' is the engine's own word"):
+        kits.provision(shared, tmp_path / "kits")
+
+
+def test_kits_that_are_there_stay(tmp_path: Path) -> None:
+    shared = handed_out(tmp_path, "splitnn")
+    made = {path.name for path in kits.provision(shared, tmp_path / "kits")}
+    assert made == {*SITES, "localhost", kits.ADMIN}
+    before = (tmp_path / "kits" / "bank" / "startup" / "client.crt").read_bytes()
+    assert kits.provision(shared, tmp_path / "kits") == []
+    assert (tmp_path / "kits" / "bank" / "startup" / "client.crt").read_bytes() == before

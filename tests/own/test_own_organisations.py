@@ -1,0 +1,111 @@
+"""Two organisations, files in other orders: `colonnade party` trains, then predicts new rows."""
+
+from __future__ import annotations
+
+import csv
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_own_runs import OVER, ROWS, tables, write
+
+import colonnade
+from colonnade import config, federation
+from colonnade.align import psi
+from colonnade.federation import Member
+from colonnade.net import certs
+from colonnade.wire.policy import Policy
+
+PARTIES = ("bank", "shop")
+
+
+def both(folder: Path, **more: list[str]) -> dict[str, str]:
+    """What `colonnade party` says at both sides, which must end well."""
+    started = {}
+    for name in PARTIES:
+        command = [sys.executable, "-m", "colonnade", "party", "--name", name]
+        command += ["--federation", str(folder / "federation.toml"), "--keys", str(folder / name)]
+        started[name] = subprocess.Popen(
+            [*command, *more[name]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+    said = {}
+    for name, process in started.items():
+        said[name], _ = process.communicate(timeout=90)
+        assert process.returncode == 0, said[name]
+    return said
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("organisations")
+    write(folder)
+    (folder / "bank.toml").write_text('data = "bank.csv"\nid = "customer"\nlabel = "verdict"\n')
+    certs.init(folder)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    members = []
+    for name in PARTIES:
+        certs.party(folder, name)
+        key = certs.public_text(folder / name / f"{name}.sign")
+        members.append(Member(name, address if name == "bank" else "", "", key))
+    run = {"method": "splitnn", "epochs": 2, "batch_size": 16, "align": {"minimum": 20}}
+    kinds = config.load(run).kinds.values()
+    federation.write(
+        folder / "federation.toml", "ours", members, run, policy=Policy.allowing(kinds)
+    )
+    outs = {name: ["--out", str(folder / "runs" / name)] for name in PARTIES}
+    bank = ["--data", str(folder / "bank.toml"), *outs["bank"]]
+    shop = ["--data", str(folder / "shop.csv"), "--id", "customer", *outs["shop"]]
+    both(folder, bank=bank, shop=shop)
+    return folder
+
+
+def test_they_train_as_a_simulation_does(trained: Path, tmp_path: Path) -> None:
+    found = {
+        name: json.loads((trained / "runs" / name / "result.json").read_text()) for name in PARTIES
+    }
+    for name in PARTIES:
+        assert found[name]["data"]["own_rows"] == {name: ROWS}
+        assert found[name]["data"]["common_rows"] == OVER
+        assert list(found[name]["data"]["files_sha256"]) == [name]
+    file = write(tmp_path)
+    file.write_text(file.read_text() + "[align]\nminimum = 20\n")
+    here = colonnade.run(file, out=tmp_path / "run")
+    weights = found["bank"]["weights_sha256"] | found["shop"]["weights_sha256"]
+    assert weights == here.weights_sha256
+
+
+def test_new_rows_are_aligned_privately(trained: Path) -> None:
+    parts = {"bank": slice(0, 90), "shop": slice(20, 120)}
+    for name, chosen in parts.items():
+        head, *lines = (trained / f"{name}.csv").read_text().splitlines()
+        (trained / f"new_{name}.csv").write_text("\n".join([head, *lines[chosen]]) + "\n")
+    words = {}
+    for name in PARTIES:
+        words[name] = ["--data", str(trained / f"new_{name}.csv"), "--id", "customer"]
+        words[name] += ["--predict", str(trained / "runs" / name)]
+    said = both(trained, **words)
+    found = tables()
+    ids = set(found["bank"][0][parts["bank"]]) & set(found["shop"][0][parts["shop"]])
+    assert len(ids) > 20
+    assert f"{len(ids)} of 90 rows are common to all" in said["bank"]
+    assert f"{len(ids)} of 100 rows are common to all" in said["shop"]
+    with (trained / "runs" / "bank" / "predictions.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    assert sorted(line["id"] for line in lines) == sorted(ids)
+    assert not (trained / "runs" / "shop" / "predictions.csv").exists()
+    with (trained / "runs" / "shop" / "ledger-predict.jsonl").open() as book:
+        kinds = {json.loads(row).get("kind") for row in book}
+    assert {kind.name for kind in psi.KINDS} <= kinds
+    # The same as with both files in one place.
+    (trained / "plain").mkdir()
+    file = write(trained / "plain")
+    colonnade.run(file, out=trained / "plain" / "run")
+    run = colonnade.load(trained / "plain" / "run")
+    rows = run.read_files({name: trained / f"new_{name}.csv" for name in PARTIES})
+    plain = run.predict(rows)["bank"]
+    assert [line["id"] for line in lines] == list(plain.names)
+    assert [line["predicted"] for line in lines] == plain.labels

@@ -1,0 +1,160 @@
+"""Predictions for new files of parties that were trained on files of their own."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_own_runs import tables, write
+
+import colonnade
+from colonnade.cli.main import main
+from colonnade.errors import DataError
+
+SIZES = ["s", "m", "l"]
+
+
+def sized(folder: Path, name: str = "shop.csv") -> None:
+    """Give the shop a column of text."""
+    head, *lines = (folder / name).read_text().splitlines()
+    text = [f"{head},size", *(f"{line},{SIZES[n % 3]}" for n, line in enumerate(lines))]
+    (folder / name).write_text("\n".join(text) + "\n")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("trained")
+    file = write(folder)
+    sized(folder)
+    for method in ("splitnn", "centralised", "local"):
+        colonnade.run(file, overrides=[f"method={method}"], out=folder / method)
+    return folder
+
+
+def rows_of(folder: Path, party: str, chosen: slice) -> list[str]:
+    head, *lines = (folder / f"{party}.csv").read_text().splitlines()
+    return [head, *lines[chosen]]
+
+
+def new(folder: Path, to: Path, **changes: list[str]) -> list[str]:
+    """Some rows of both files as new ones; --data for each."""
+    words = []
+    for party, chosen in (("bank", slice(0, 80)), ("shop", slice(30, 120))):
+        lines = changes.get(party) or rows_of(folder, party, chosen)
+        (to / f"new_{party}.csv").write_text("\n".join(lines) + "\n")
+        words += ["--data", f"{party}={to / f'new_{party}.csv'}"]
+    return words
+
+
+def told(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, Any]:
+    assert main(["predict", *map(str, words), "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    with Path(found["predictions"]).open(newline="") as file:
+        found["lines"] = list(csv.DictReader(file))
+    return found
+
+
+def both() -> list[str]:
+    found = tables()
+    return sorted(set(found["bank"][0][:80]) & set(found["shop"][0][30:]))
+
+
+def test_rows_are_joined_by_their_ids(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = told(capsys, trained / "splitnn", *new(trained, tmp_path))
+    assert sorted(line["id"] for line in found["lines"]) == both()
+    count = len(both())
+    assert found["left_out"] == {"bank": 80 - count, "shop": 90 - count}
+    # The same rows one by one, as arrays in one order, give the same answers.
+    run = colonnade.load(trained / "splitnn")
+    rows = run.read_files({p: tmp_path / f"new_{p}.csv" for p in ("bank", "shop")})
+    (again,) = run.predict(rows).values()
+    assert list(again.names) == [line["id"] for line in found["lines"]]
+    whole = run.predict()["bank"]  # the test rows, as the run itself prepared them
+    for name, label, share in zip(again.names, again.labels, again.probabilities, strict=True):
+        if name in whole.names:
+            at = whole.names.index(name)
+            assert label == whole.labels[at]
+            assert share.tolist() == pytest.approx(whole.probabilities[at].tolist(), abs=1e-5)
+
+
+def test_what_is_left_out_is_said(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["predict", str(trained / "splitnn"), *new(trained, tmp_path)]) == 0
+    count = 80 - len(both())
+    assert f"{count} rows of bank are not predicted: not all have them" in capsys.readouterr().out
+
+
+def test_categories_are_those_of_the_training(trained: Path, tmp_path: Path) -> None:
+    lines = rows_of(trained, "shop", slice(0, 120))
+    one = tables()["bank"][0][:80]
+    chosen = [line for line in lines[1:] if line.split(",")[0] in one][:3]
+    cells = [line.rsplit(",", 1)[0] for line in chosen]
+    header = lines[0].split(",")
+    turned = [
+        ",".join([*header[1:], "x", header[0]]),  # another order, one column more, no labels
+        *(",".join([*c.split(",")[1:], size, "7", c.split(",")[0]]) for c, size in zip(cells, ["l", "xl", ""], strict=True)),  # noqa: E501
+    ]  # fmt: skip
+    new(trained, tmp_path, shop=turned)
+    run = colonnade.load(trained / "splitnn")
+    rows = run.read_files({p: tmp_path / f"new_{p}.csv" for p in ("bank", "shop")})
+    coded = dict(zip(rows.names["shop"], rows.rows["shop"][:, 4:].tolist(), strict=True))
+    assert [coded[c.split(",")[0]] for c in cells] == [[1, 0, 0], [0, 0, 0], [0, 0, 0]]
+
+
+@pytest.mark.parametrize("method", ["centralised", "local"])
+def test_the_baselines_predict_too(
+    method: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = new(trained, tmp_path)
+    found = told(capsys, trained / method, *words)
+    if method == "centralised":
+        assert sorted(line["id"] for line in found["lines"]) == both()
+    else:
+        assert [line["id"] for line in found["lines"]] == tables()["bank"][0][:80]
+        assert len(told(capsys, trained / method, *words[:2])["lines"]) == 80
+
+
+def test_without_the_shop_all_of_the_banks_rows(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = new(trained, tmp_path)[:2]
+    found = told(capsys, trained / "splitnn", *words, "--absent", "shop")
+    assert [line["id"] for line in found["lines"]] == tables()["bank"][0][:80]
+
+
+def test_mistakes_in_new_files(trained: Path, tmp_path: Path) -> None:
+    run = colonnade.load(trained / "splitnn")
+    lines = rows_of(trained, "shop", slice(0, 20))
+    words = new(trained, tmp_path, shop=[line.rsplit(",", 1)[0] for line in lines])
+    bank, shop = tmp_path / "new_bank.csv", tmp_path / "new_shop.csv"
+    with pytest.raises(DataError, match=r"'shop': .*new_shop.csv has no column 'size'"):
+        run.read_files({"bank": bank, "shop": shop})
+    with pytest.raises(DataError, match=r"(?s)2 mistakes.*'bank': .*none.csv.*'shop': .*'size'"):
+        run.read_files({"bank": tmp_path / "none.csv", "shop": shop})
+    with pytest.raises(DataError, match="rows of shop are missing: give --data shop=FILE"):
+        run.read_files({"bank": bank})
+    with pytest.raises(DataError, match="telco: no such party; there are bank, shop"):
+        run.read_files({"bank": bank, "telco": shop})
+    with pytest.raises(DataError, match="shop: absent, and yet"):
+        run.read_files({"bank": bank, "shop": shop}, absent=["shop"])
+    new(trained, tmp_path, shop=[line.replace("person", "client") for line in lines])
+    with pytest.raises(DataError, match="no row is common to the files of bank, shop"):
+        run.read_files({"bank": bank, "shop": shop})
+    assert words
+
+
+def test_a_file_that_has_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    colonnade.run(write(tmp_path), out=tmp_path / "run")
+    assert colonnade.load(tmp_path / "run").changed() == []
+    assert told(capsys, tmp_path / "run")["warnings"] == []
+    shop = tmp_path / "shop.csv"
+    lines = shop.read_text().splitlines()
+    shop.write_text("\n".join([lines[0], *reversed(lines[1:])]) + "\n")
+    (warning,) = told(capsys, tmp_path / "run")["warnings"]
+    assert "the file of 'shop' has changed since the training" in warning

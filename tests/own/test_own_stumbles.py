@@ -1,0 +1,176 @@
+"""What a newcomer with files of its own stumbles over, and what is said then."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import pytest
+from test_own_runs import ROWS, tables, write
+
+import colonnade
+from colonnade import assemble, config, doctor, federation, member, report, rows
+from colonnade.align import KINDS
+from colonnade.cli.party import own_file
+from colonnade.data.own import OwnFile
+from colonnade.errors import ConfigError, DataError, RunError
+
+
+def with_labels(folder: Path, column: str = "label", **changes: str) -> Path:
+    """The shop has labels, too."""
+    file = write(folder, **changes)
+    head, *lines = (folder / "shop.csv").read_text().splitlines()
+    text = [f"{head},{column}", *(f"{line},{n % 2}" for n, line in enumerate(lines))]
+    (folder / "shop.csv").write_text("\n".join(text) + "\n")
+    return file
+
+
+def test_mistakes_in_several_files_are_told_at_once(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    for party in ("bank", "shop"):
+        path = tmp_path / f"{party}.csv"
+        path.write_text(path.read_text().replace("customer", "person"))
+    with pytest.raises(DataError) as caught:
+        colonnade.run(file, out=tmp_path / "run")
+    said = str(caught.value).splitlines()
+    assert said[0] == "2 mistakes in the parties' files" and len(said) == 3
+    assert "party 'bank': " in said[1] and "bank.csv has no column 'customer'" in said[1]
+    assert "party 'shop': " in said[2] and "shop.csv has no column 'customer'" in said[2]
+
+
+def test_labels_of_a_second_party_are_left_out_and_that_is_said(tmp_path: Path) -> None:
+    file = with_labels(tmp_path)
+    result = colonnade.run(file, out=tmp_path / "run")
+    (warning,) = result.content["warnings"]
+    assert "the file of 'shop' has labels too, in 'label': they are left out" in warning
+    assert "those of 'bank' count" in warning
+    (found,) = [c for c in doctor.examine_run(file) if c.verdict == "warning"]
+    assert found.found == warning
+    file.write_text(file.read_text() + 'label = ""\n')
+    used = colonnade.run(file, out=tmp_path / "used")
+    assert used.content["warnings"] == []
+    again = colonnade.load(tmp_path / "used")  # its config.toml says so, too
+    assert again.config.files["shop"].label == "" and len(again.predict()["bank"]) > 0
+    assert "shop: passive, 5 numbers per row" in [
+        f"{c.about}: {c.found}" for c in doctor.examine_run(file)
+    ]
+
+
+def test_it_is_said_between_processes_and_organisations_too(tmp_path: Path) -> None:
+    result = colonnade.run(with_labels(tmp_path), out=tmp_path / "run", runtime="process")
+    assert len(result.content["warnings"]) == 1
+    settings = config.load({"method": "splitnn", "parties": {"bank": {}, "shop": {}}})
+    file = OwnFile(str(tmp_path / "shop.csv"), id="customer")
+    own = rows.from_file(file, "shop", settings, labelled=False)
+    (warning,) = own.warnings
+    assert "they are left out, since those of the label holder count" in warning
+    assert own.sha256 == result.content["data"]["files_sha256"]["shop"]
+
+
+def test_the_doctor_lists_what_these_options_can_send(tmp_path: Path) -> None:
+    file = with_labels(tmp_path, column="verdict", method='"fedemb"')
+    file.write_text(file.read_text() + 'label = "verdict"\n')
+    shop = tmp_path / "shop.csv"
+    lines = shop.read_text().splitlines()
+    labels = ["good", "bad"] * ROWS
+    shop.write_text(
+        "\n".join([lines[0], *(f"{a[:-1]}{b}" for a, b in zip(lines[1:], labels, strict=False))])
+    )
+    checks = doctor.examine_run(file)
+    assert {check.verdict for check in checks} == {"ok"}
+    sent = {c.found.split()[0] for c in checks if c.about == "may cross"}
+    assert {"group_embeddings", "psi_points"} <= sent
+    assert not {"noisy_embeddings", "noisy_outputs", "proportions", "membership"} & sent
+    (said,) = [c.found for c in checks if c.about == "rows"]
+    assert "all rows come with labels, of bad, good" in said and "holds the labels" not in said
+
+
+@pytest.mark.parametrize(("kind", "warned"), [("columns", True), ("hybrid", False)])
+def test_a_hybrid_method_on_the_same_rows(kind: str, warned: bool) -> None:
+    table = {
+        "method": "fedemb",
+        "fedemb": {"setting": "hybrid"},
+        "data": {"name": "breast-cancer"},
+        "partition": {"kind": kind, "parties": 2},
+    }
+    found = assemble.from_catalogue(config.load(table))
+    assert bool(found.warnings) == warned
+    if warned:
+        assert 'kind = "columns" gives the same rows to all parties' in found.warnings[0]
+    table["fedemb"] = {}
+    if warned:
+        assert assemble.from_catalogue(config.load(table)).warnings == ()
+
+
+def test_the_report_says_it_once(tmp_path: Path) -> None:
+    result = colonnade.run(write(tmp_path), out=tmp_path / "run")
+    page = report.write_report([result.content], tmp_path / "report.html").read_text()
+    assert "the parties&#39; own rows" not in page and "the parties' own rows" not in page
+    assert "on the parties" in page
+
+
+def test_the_sentence_about_a_party_alone(tmp_path: Path) -> None:
+    result = colonnade.run(write(tmp_path, method='"local"'), out=tmp_path / "run")
+    assert report.sentences(result.content).startswith("bank trained alone on its own file.")
+
+
+# ---- one organisation's own file
+
+
+def arguments(**given: object) -> argparse.Namespace:
+    return argparse.Namespace(**({"data": None, "id": None, "label": None} | given))
+
+
+def test_a_file_of_ones_own_says_which_columns_are_what(tmp_path: Path) -> None:
+    write(tmp_path)
+    path = tmp_path / "bank.toml"
+    path.write_text('data = "bank.csv"\nid = "customer"\nleave_out = ["bank 1", "verdict"]\n')
+    described = rows.described(path)
+    assert described.path(Path()) == tmp_path / "bank.csv"
+    settings = config.load({"method": "splitnn", "parties": {"bank": {}, "shop": {}}})
+    found = rows.from_file(described, "bank", settings, labelled=False)
+    assert found.width == 2 and found.names == tables()["bank"][0]
+    assert own_file(arguments(data=path, id="bank 0")) == OwnFile(
+        str(tmp_path / "bank.csv"), id="bank 0", leave_out=("bank 1", "verdict")
+    )
+    path.write_text('data = "bank.csv"\nids = "customer"\nlabel = 3\n')
+    with pytest.raises(ConfigError) as caught:
+        rows.described(path)
+    assert len(caught.value.problems) == 2 and "bank.toml" in caught.value.problems[0]
+    path.write_text("data = ")
+    with pytest.raises(DataError, match=r"bank.toml is not valid TOML"):
+        rows.described(path)
+    with pytest.raises(DataError, match=r"none.toml: No such file"):
+        rows.described(tmp_path / "none.toml")
+
+
+def test_what_a_command_says_about_a_file(tmp_path: Path) -> None:
+    assert own_file(arguments()) is None
+    assert own_file(arguments(data=Path("a.csv"), id="x", label="y")) == OwnFile("a.csv", "x", "y")
+    with pytest.raises(RunError, match="--id is about a file: give --data FILE"):
+        own_file(arguments(id="x"))
+    with pytest.raises(RunError, match="id and label are both 'x'"):
+        own_file(arguments(data=Path("a.csv"), id="x", label="x"))
+
+
+def test_the_doctor_of_a_federation_knows_the_alignment(tmp_path: Path) -> None:
+    write(tmp_path)
+    keys = {"bank": "ab" * 32, "shop": "cd" * 32}
+    text = 'name = "ours"\n[run]\nmethod = "splitnn"\n[run.align]\n'
+    for name, key in keys.items():
+        text += (
+            f'[parties.{name}]\nsigning_key = "{key}"\naddress = "127.0.0.1:{len(text) + 7000}"\n'
+        )
+    kinds = ["embedding", "gradient", *(kind.name for kind in KINDS)]
+    text += "".join(f"[policy.allow.{kind}]\n" for kind in kinds)
+    path = tmp_path / "federation.toml"
+    path.write_text(text)
+    file = OwnFile(str(tmp_path / "shop.csv"), id="customer")
+    mine = doctor.Mine(
+        "shop", tmp_path, lambda shared: member.read_rows(file, shared, "shop"), None, None
+    )
+    checks = {check.about: check for check in doctor.examine(path, mine)}
+    assert checks["policy"].verdict == "ok", checks["policy"]
+    assert "the rows that all have are found first, privately" in checks["data"].found
+    assert "compare" not in checks["data"].found
+    assert federation.load(path).run.align is not None
