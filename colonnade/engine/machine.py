@@ -183,7 +183,7 @@ class Machine:
             f"'{name}': {told[name]['problem']}" for name in told if "problem" in told[name]
         ]
         if problems or told.keys() != set(self.names):
-            raise RoleFailed("; ".join(problems) or f"the engine ended the job: {outcome.status}")
+            raise RoleFailed("; ".join(problems) or outcome.why)
 
     def _tidy(self, place: Path) -> None:
         """Keys and workspaces go; what the processes said stays."""

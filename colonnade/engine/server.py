@@ -23,22 +23,21 @@ class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
         super().__init__(task_check_period=0.1)
         self._sites, self._facts = list(sites), facts
         self._told: dict[str, dict[str, Any]] = {}
+        self._refused: list[str] = []
         self._events: list[list[Any]] = []  # [site, what it told], epoch by epoch
         self._now: dict[str, dict[str, Any]] = {}  # how far every site is
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
-        """1. Ask and compare. 2. Train. 3. Keep what came out."""
+        """1. Ask and compare. 2. Train."""
         self._ask(job.CHECK, abort_signal, fl_ctx)
-        found = job.complaints(self._facts, self._told, self._sites)
         if abort_signal.triggered:
             return
-        if found:
-            self._keep(fl_ctx, refused=found)
-            self.system_panic(f"refused before training: {'; '.join(found)}", fl_ctx)
-            return
+        self._refused = job.complaints(self._facts, self._told, self._sites)
         self._told = {}
+        if self._refused:
+            self.system_panic(f"refused before training: {'; '.join(self._refused)}", fl_ctx)
+            return
         self._ask(job.TAKE_PART, abort_signal, fl_ctx)
-        self._keep(fl_ctx)
         failed = {name: told["problem"] for name, told in self._told.items() if "problem" in told}
         if failed and not abort_signal.triggered:
             told = "; ".join(f"'{name}': {problem}" for name, problem in failed.items())
@@ -47,7 +46,11 @@ class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
     def start_controller(self, fl_ctx: Any) -> None: ...
 
     def stop_controller(self, fl_ctx: Any) -> None:
-        self._keep(fl_ctx)  # also of a job that is aborted
+        """Also of a job that is aborted: what the sites said becomes a part of its result."""
+        workspace = fl_ctx.get_engine().get_workspace()
+        folder = Path(workspace.get_run_dir(fl_ctx.get_job_id()))
+        content = {"refused": self._refused, "sites": self._told}
+        state.write_text(json.dumps(content), folder / job.TOLD)
 
     def process_result_of_unknown_task(self, *_: Any, **__: Any) -> None: ...
 
@@ -86,13 +89,3 @@ class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
             if told
             else {"problem": f"the engine says {result.get_return_code()}: see the site's log"}
         )
-
-    def _keep(self, fl_ctx: Any, refused: Sequence[str] = ()) -> None:
-        """Into the folder that the engine hands out as the job's result."""
-        workspace = fl_ctx.get_engine().get_workspace()
-        folder = Path(workspace.get_run_dir(fl_ctx.get_job_id()))
-        if folder.exists():
-            content = {"refused": list(refused), "sites": self._told, "now": self._now}
-            if not refused and (folder / job.TOLD).exists():
-                content["refused"] = json.loads((folder / job.TOLD).read_text())["refused"]
-            state.write_text(json.dumps(content), folder / job.TOLD)

@@ -35,7 +35,7 @@ from colonnade.party import Meter, Stopped
 from colonnade.result import NOT_LOGGED, read_json
 from colonnade.wire import Ledger, ledger
 
-METER_SECONDS = 0.5
+METER_SECONDS = 1.0
 LOG_BYTES = 64 << 10  # of a site's log: its end
 
 

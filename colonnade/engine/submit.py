@@ -30,7 +30,7 @@ from colonnade.party import Meter
 from colonnade.result import Result, combine, divergence, read_json
 from colonnade.wire import Ledger
 
-POLL_SECONDS = 0.5
+POLL_SECONDS = 1.0
 CONNECT_SECONDS = 30.0
 ENDED = "FINISHED"  # how the engine's words for jobs that have ended begin
 
@@ -43,7 +43,14 @@ class Outcome:
     refused: list[str]
     sites: dict[str, dict[str, Any]]
     ready: float  # seconds until the first role began; 0: none did
-    folder: Path  # the engine's own files of the job
+
+    @property
+    def why(self) -> str:
+        """Of a job that ended before all sites had."""
+        return (
+            f"the engine ended the job ({self.status}): the process of a site has died, or somebody"
+            " has aborted it; the logs are in engine/ of the run's folder"
+        )
 
 
 def submit(
@@ -64,10 +71,10 @@ def submit(
     """
     began = time.perf_counter()
     observer = observer or Observer()
-    with Session(kit) as session:  # before anything is written
+    with Session(kit) as session:
+        session.check(federation)  # before anything is written
         folder, attempt, token, relay = _folder(federation, kit, out, resume, overwrite, relay)
         earlier = folders.seconds_so_far(folder)
-        outcome = None
         try:
             outcome = session.run(federation, token, relay, folder, observer)
         except KeyboardInterrupt as stop:
@@ -75,13 +82,11 @@ def submit(
             raise
         finally:
             observer.ended()
-            if outcome is not None and not outcome.refused:
-                seconds = earlier + time.perf_counter() - began
-                content = _joined(federation, folder, outcome, seconds)
-        if outcome.refused:
-            if attempt == 1:
-                shutil.rmtree(folder)
-            raise FederationError(outcome.refused)
+    if outcome.refused:
+        if attempt == 1:
+            shutil.rmtree(folder)
+        raise FederationError(outcome.refused)
+    content = _joined(federation, folder, outcome, earlier + time.perf_counter() - began)
     if content["status"] != "finished":
         error = RoleFailed(content["error"])
         error.add_note(f"what was reached lies in {folder}")
@@ -125,16 +130,19 @@ class Session:
         """Who is connected with the server."""
         return {client.name for client in self._api.get_system_info().client_info}
 
-    def run(
-        self, federation: Federation, token: str, relay: bool, folder: Path, observer: Observer
-    ) -> Outcome:
-        """Submit, follow until the end, fetch."""
+    def check(self, federation: Federation) -> None:
+        """Refuse to submit while a site is missing."""
         missing = set(federation.names) - self.sites()
         if missing:
             raise RunError(
                 f"not connected with the engine: {', '.join(sorted(missing))}. Start those sites "
                 "(startup/start.sh of their kits), then submit again"
             )
+
+    def run(
+        self, federation: Federation, token: str, relay: bool, folder: Path, observer: Observer
+    ) -> Outcome:
+        """Submit, follow until the end, fetch."""
         path = job.write(federation, token, relay, folder / "job")
         number = self._api.submit_job(str(path.resolve()))
         observer.note(f"job {number}")
@@ -188,7 +196,7 @@ class Session:
         events = next(iter(found.rglob("tb_events")), None)
         if events is not None:
             shutil.copytree(events, folder / "tensorboard", dirs_exist_ok=True)
-        return Outcome(status, told["refused"], told["sites"], ready, found)
+        return Outcome(status, told["refused"], told["sites"], ready)
 
 
 def kit_of(run: Path) -> Path:
@@ -278,7 +286,7 @@ def _joined(
     )
     problems = [f"'{name}': {site['problem']}" for name, site in told.items() if "problem" in site]
     finished = not problems and accounts.keys() == set(federation.names)
-    why = "; ".join(problems) or f"the engine ended the job: {outcome.status}"
+    why = "; ".join(problems) or outcome.why
     content |= {"status": "finished" if finished else "failed", "error": "" if finished else why}
     warnings = told.get(federation.hub, {}).get("warnings", [])
     content["warnings"] = list(dict.fromkeys([*warnings, *divergence(content["history"])]))

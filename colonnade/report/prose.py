@@ -37,7 +37,7 @@ DATA = {
 }
 OWN_FILES = "the parties' own files"  # as rows.py calls them
 LABEL_HOLDERS = {"active", "task"}
-WITHOUT_DATA = {"server", "keygen"}
+WITHOUT_DATA = {"server": "a server", "key_generator": "a key generator"}  # roles
 NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 FRACTIONS = ["", "", "half", "third", "quarter", "fifth", "sixth", "seventh", "eighth", "ninth"]
 
@@ -85,8 +85,8 @@ def _who_did_what(result: Mapping[str, Any]) -> str:
     method, done = result["method"], epochs(result)
     what = METHODS.get(_key(method), ("", ""))[1] or f"with {method_name(method)}"
     who = counted(len(_owners(result)), "party").capitalize()
-    if helpers := [p for p in result["parties"] if p not in _owners(result)]:
-        who += f" and {'a server' if helpers == ['server'] else names(helpers)}"
+    helpers = [p for p in result["parties"] if p not in _owners(result)]
+    who = names([who, *(WITHOUT_DATA.get(result["roles"][p], p) for p in helpers)])
     span = f"{units.count(done)} epoch{'' if done == 1 else 's'}"
     alone = list(per_party_accuracy(result))
     if _key(method) == "local" and 0 < len(alone) < len(result["parties"]):
@@ -117,7 +117,7 @@ def _holding(result: Mapping[str, Any]) -> str:
         return f"all but one holding a part of {data}"
     partition = result["data"]["partition"]
     if partition == "the parties' own rows":
-        helped = WITHOUT_DATA & set(result["roles"].values())
+        helped = WITHOUT_DATA.keys() & set(result["roles"].values())
         return "with rows of their own" if helped else "each with columns of its own"
     if parties == 1:
         return f"holding all of {data}"

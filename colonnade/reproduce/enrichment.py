@@ -8,6 +8,9 @@
 [[claims]]        an order of rows that the paper states
 [fast], [full]    two sizes of the whole: a note, seeds, a selection, settings
 
+title, shape ("table" or "figure"), paper, expected and notes as in the other kind; alias, our row's
+name in the paper; drawn, the lines of the plots; axis, what times are fitted against.
+
 Settings are laid over each other in this order: common, data, point, fast or full. A unit of work
 is (data, point, seed): all variants and classifiers on the same rows, so that every difference to
 LOCAL is paired. What a unit leaves has the form of a run's result, as far as a table needs it.

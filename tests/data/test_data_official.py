@@ -13,6 +13,7 @@ import torch
 from colonnade import data
 from colonnade.data import Options, kdd, susy
 from colonnade.data.cifar import CLASSES
+from colonnade.data.hapt import subjects
 from colonnade.errors import DataCorrupt, DataError
 
 RANDOM = np.random.default_rng(0)
@@ -200,6 +201,9 @@ def test_hapt_official_text(alone: Path) -> None:
     assert [column.name for column in hapt.columns] == ["tBodyAcc-Mean-1", "tBodyGyro-Mean-1"]
     assert hapt.train.x.tolist() == [[0.5, -1.0]] * 3
     assert hapt.test.y.tolist() == [11, 11]
+    for part, people in (("Train", "1\n1\n3\n"), ("Test", "2\n2\n")):
+        write(base / part / f"subject_id_{part.lower()}.txt", people)
+    assert subjects(alone).tolist() == [1, 1, 3, 2, 2]
     write(base / "Test/y_test.txt", "13\n13\n")
     with pytest.raises(DataCorrupt, match=r"outside 1\.\.12"):
         data.load("hapt", root=alone)

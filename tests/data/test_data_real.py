@@ -15,6 +15,7 @@ import torch
 
 from colonnade import data
 from colonnade.data import Dataset
+from colonnade.data.hapt import subjects
 
 Needs = Callable[[str], Dataset]
 
@@ -170,6 +171,13 @@ def test_hapt_keeps_names_and_scale(needs: Needs) -> None:
     assert hapt.classes[0] == "WALKING"
     assert hapt.classes[-1] == "LIE_TO_STAND"
     assert hapt.train.x.abs().max() == 1.0
+
+
+def test_hapt_has_other_people_in_its_test_part(needs: Needs) -> None:
+    rows = len(needs("hapt").train)
+    people = subjects()
+    assert set(people) == {*range(1, 31)} and len(set(people[rows:])) == 9
+    assert not set(people[:rows]) & set(people[rows:])
 
 
 def test_adult_unknown_values_are_a_category(needs: Needs) -> None:
