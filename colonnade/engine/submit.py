@@ -156,7 +156,9 @@ class Session:
 
     def _follow(self, number: str, federation: Federation, observer: Observer) -> tuple[str, float]:
         began, ready, seen = time.perf_counter(), 0.0, 0
-        meters = {name: Meter(True) for name in federation.names}
+        method, options = federation.run.found.method, federation.run.options
+        everyone = method.own_labels or method.everyone_labelled(options)
+        meters = {name: Meter(everyone or name == federation.holder) for name in federation.names}
         tally, ended = _Tally(), 0
         while True:
             status = str(self._api.get_job_meta(number).get("status", ""))
@@ -167,12 +169,14 @@ class Session:
                 if not ready:
                     ready = time.perf_counter() - began
                     observer.began(federation.run, meters, tally)
-                tally.set(site, now.get("bytes", 0))
                 if "meter" in now:
                     meter = meters[site]
                     meter.phase, meter.share, meter.epochs = now["meter"]
-            for site, event in shown["events"][seen:]:
+            for site, event in shown["events"][seen:]:  # several, since the last look
+                tally.set(site, event["bytes"])
                 observer.epoch(site, event["epoch"])
+            for site, now in shown["now"].items():
+                tally.set(site, now.get("bytes", 0))
             seen = max(seen, len(shown["events"]))
             if status.startswith(ENDED):
                 return status, ready
