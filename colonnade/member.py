@@ -114,7 +114,7 @@ def prepare(
     """
     me = federation.member(name)
     tls = tls or Keys.of(keys, name)
-    certs.check(tls.certificate, tls.authority, name)
+    certs.check(tls.certificate, tls.authority, tls.common_name(name))
     key = certs.signing_key(keys / f"{name}.sign")
     if key.public_key().public_bytes_raw() != me.public_key:
         raise FederationError(

@@ -24,11 +24,21 @@ CHECK, TAKE_PART = "check", "take_part"  # the two tasks of a site
 PROGRESS = "colonnade.progress"  # an event: a site tells the server how far it is
 STATS = "colonnade"  # under which a running job shows what it knows
 TOLD = "colonnade.json"  # what the sites said, in the server's folder of the job
+CALLED = {"server": "party-server"}  # sites that cannot have their party's name: it is the engine's
+
+
+def site_of(party: str) -> str:
+    """What the engine calls a party's site."""
+    return CALLED.get(party, party)
+
+
+def party_of(site: str) -> str:
+    return {called: party for party, called in CALLED.items()}.get(site, site)
 
 
 def write(federation: Federation, run: str, relay: bool, folder: Path) -> Path:
     """The folder of a job; `run` names the folder in which every site keeps it."""
-    sites = list(federation.names)
+    sites = [site_of(name) for name in federation.names]
     app = folder / "app" / "config"
     app.mkdir(parents=True, exist_ok=True)
     _write(
@@ -41,7 +51,7 @@ def write(federation: Federation, run: str, relay: bool, folder: Path) -> Path:
             "deploy_map": {"app": ["server", *sites]},
         },
     )
-    conductor = {"sites": sites, "facts": facts_of(federation)}
+    conductor = {"parties": list(federation.names), "facts": facts_of(federation)}
     _write(
         app / "config_fed_server.json",
         {
@@ -73,11 +83,11 @@ def differences(job: Mapping[str, str], site: Mapping[str, str], name: str) -> l
 
 
 def complaints(
-    facts: Mapping[str, str], told: Mapping[str, Mapping[str, Any]], sites: Sequence[str]
+    facts: Mapping[str, str], told: Mapping[str, Mapping[str, Any]], parties: Sequence[str]
 ) -> list[str]:
-    """Why not to begin, from the sites' answers: all differences and problems, site by site."""
+    """Why not to begin, from the sites' answers: all differences and problems, one by one."""
     found: list[str] = []
-    for name in sites:
+    for name in parties:
         answer = told.get(name, {"problem": "no answer came"})
         if "problem" in answer:
             found.append(f"'{name}': {answer['problem']}")

@@ -28,7 +28,6 @@ from colonnade.federation import Federation, split_address
 ADMIN = "lead@colonnade.internal"
 SERVER = "localhost:8002"
 AUTHORITY = "authority"
-RESERVED = ("server",)  # the engine's word for its own server
 
 
 def provision(
@@ -58,8 +57,8 @@ def provision(
         shutil.move(kit, target)
         kept = state_folder or f"/var/tmp/nvflare-{federation.name}"
         _allow(target, kept if kit.name == host else "")
-        if kit.name in federation.names:
-            _prepare_site(target, federation, kit.name)
+        if (party := job.party_of(kit.name)) in federation.names:
+            _prepare_site(target, federation, party)
         fresh.append(target)
     shutil.rmtree(made)
     return fresh
@@ -70,7 +69,8 @@ def project_of(federation: Federation, host: str, port: int, admin: str) -> dict
     impl = "nvflare.lighter.impl"
     ours = {"org": "colonnade"}
     sites = [
-        {"name": name, "type": "client", "org": name.replace("-", "_")} for name in federation.names
+        {"name": job.site_of(name), "type": "client", "org": name.replace("-", "_")}
+        for name in federation.names
     ]
     builders: Sequence[tuple[str, Mapping[str, Any]]] = (
         ("workspace.WorkspaceBuilder", {"template_file": ["master_template.yml"]}),
@@ -107,7 +107,7 @@ def _server(federation: Federation, server: str) -> tuple[str, int]:
         host, port = split_address(server)
     except ValueError as error:
         raise FederationError([f"--server {server}: {error}"]) from None
-    taken = [name for name in federation.names if name in (*RESERVED, host, AUTHORITY)]
+    taken = [name for name in federation.names if name in (*job.CALLED.values(), host, AUTHORITY)]
     if taken:
         raise FederationError(
             [f"'{name}' is the engine's own word: call that member otherwise" for name in taken]

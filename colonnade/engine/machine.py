@@ -25,7 +25,7 @@ from colonnade import federation as federations
 from colonnade import state
 from colonnade.assemble import Federation
 from colonnade.config import Config
-from colonnade.engine import kits, sitefile
+from colonnade.engine import job, kits, sitefile
 from colonnade.engine.submit import Session
 from colonnade.errors import FederationError, RoleFailed, RunError
 from colonnade.launch import Options
@@ -45,7 +45,7 @@ class Engine:
     them."""
 
     folder: Path  # of the kits
-    sites: tuple[str, ...]
+    parties: tuple[str, ...]
     processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
@@ -56,8 +56,8 @@ class Engine:
     def __enter__(self) -> Engine:
         try:
             self._start(HOST, "server")
-            for site in self.sites:
-                self._start(site, "client")
+            for party in self.parties:
+                self._start(party, "client")
             self._await()
         except BaseException:
             self.stop()
@@ -90,8 +90,9 @@ class Engine:
         return found
 
     def _start(self, name: str, kind: str) -> None:
-        kit = (self.folder / name).resolve()
-        named = [f"uid={name}"] if kind == "client" else []
+        site = job.site_of(name)
+        kit = (self.folder / site).resolve()
+        named = [f"uid={site}"] if kind == "client" else []
         command = [sys.executable, "-u", "-m", f"{PROGRAM}.{kind}.{kind}_train", "-m", str(kit)]
         command += ["-s", f"fed_{kind}.json", "--set", "secure_train=true", *named]
         command += [f"org={name.replace('-', '_')}", "config_folder=config"]
@@ -111,13 +112,15 @@ class Engine:
                 if process.poll() is not None:
                     raise RunError(f"the engine's '{name}' ended at once: {self._said(name)}")
             with suppress(RunError), Session(self.kit, 5.0) as session:
-                if session.sites() >= set(self.sites):
+                if session.sites() >= set(self.parties):
                     return
             time.sleep(0.2)
         raise RunError(f"the engine did not start within {START_SECONDS:g} s: {self._said(HOST)}")
 
     def _said(self, name: str) -> str:
-        text = (self.folder / name / "said.txt").read_text(encoding="utf-8", errors="replace")
+        text = (self.folder / job.site_of(name) / "said.txt").read_text(
+            encoding="utf-8", errors="replace"
+        )
         return " ".join(text.split()[-40:])
 
 
@@ -130,9 +133,9 @@ def provision(folder: Path, shared: federations.Federation) -> None:
 
 
 def settle(folder: Path, federation: str, files: Mapping[str, str]) -> None:
-    """Write every site's own file for a federation, by site."""
-    for site, text in files.items():
-        place = folder / site / "local" / sitefile.FOLDER / federation
+    """Write every site's own file for a federation, by party."""
+    for party, text in files.items():
+        place = folder / job.site_of(party) / "local" / sitefile.FOLDER / federation
         place.mkdir(parents=True, exist_ok=True)
         state.write_text(text, place / sitefile.FILE)
 

@@ -19,20 +19,20 @@ from colonnade.engine import job
 class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
     """The workflow of a job. It sees numbers about the training, and no message of a party."""
 
-    def __init__(self, sites: Sequence[str], facts: dict[str, str]) -> None:
+    def __init__(self, parties: Sequence[str], facts: dict[str, str]) -> None:
         super().__init__(task_check_period=0.1)
-        self._sites, self._facts = list(sites), facts
+        self._parties, self._facts = list(parties), facts
         self._told: dict[str, dict[str, Any]] = {}
         self._refused: list[str] = []
-        self._events: list[list[Any]] = []  # [site, what it told], epoch by epoch
-        self._now: dict[str, dict[str, Any]] = {}  # how far every site is
+        self._events: list[list[Any]] = []  # [party, what it told], epoch by epoch
+        self._now: dict[str, dict[str, Any]] = {}  # how far every party is
 
     def control_flow(self, abort_signal: Any, fl_ctx: Any) -> None:
         """1. Ask and compare. 2. Train."""
         self._ask(job.CHECK, abort_signal, fl_ctx)
         if abort_signal.triggered:
             return
-        self._refused = job.complaints(self._facts, self._told, self._sites)
+        self._refused = job.complaints(self._facts, self._told, self._parties)
         self._told = {}
         if self._refused:
             self.system_panic(f"refused before training: {'; '.join(self._refused)}", fl_ctx)
@@ -58,31 +58,31 @@ class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
         super().handle_event(event_type, fl_ctx)
         if event_type == job.PROGRESS:
             data = fl_ctx.get_prop(FLContextKey.EVENT_DATA)
-            site = str(data.get_peer_prop(ReservedKey.IDENTITY_NAME, ""))
-            if site in self._sites:
-                self._hear(site, json.loads(data["told"]))
+            party = job.party_of(str(data.get_peer_prop(ReservedKey.IDENTITY_NAME, "")))
+            if party in self._parties:
+                self._hear(party, json.loads(data["told"]))
         elif event_type == InfoCollector.EVENT_TYPE_GET_STATS:
             collector = fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR)
             shown = {"events": list(self._events), "now": dict(self._now)}
             collector.set_info(job.STATS, {"told": json.dumps(shown)})
 
-    def _hear(self, site: str, told: dict[str, Any]) -> None:
+    def _hear(self, party: str, told: dict[str, Any]) -> None:
         if "epoch" in told:
-            self._events.append([site, told])
-        self._now.setdefault(site, {}).update({k: v for k, v in told.items() if k != "epoch"})
+            self._events.append([party, told])
+        self._now.setdefault(party, {}).update({k: v for k, v in told.items() if k != "epoch"})
 
     def _ask(self, task: str, abort_signal: Any, fl_ctx: Any) -> None:
         """One call at every site; returns when all have answered."""
         self.broadcast_and_wait(
             task=Task(task, Shareable(), result_received_cb=self._answered),
             fl_ctx=fl_ctx,
-            targets=self._sites,
-            min_responses=len(self._sites),
+            targets=[job.site_of(party) for party in self._parties],
+            min_responses=len(self._parties),
             abort_signal=abort_signal,
         )
 
     def _answered(self, client_task: Any, fl_ctx: Any) -> None:
-        name, result = client_task.client.name, client_task.result
+        name, result = job.party_of(client_task.client.name), client_task.result
         told = result.get("told")
         self._told[name] = (
             json.loads(told)

@@ -78,11 +78,11 @@ class Site(Executor):  # type: ignore[misc]  # NVFlare has no types
             Path(workspace.get_startup_kit_dir()),
             Path(workspace.get_root_dir()) / "runs",
         )
-        site = fl_ctx.get_identity_name()
+        party = job.party_of(fl_ctx.get_identity_name())
         file, folder, shared = sitefile.federation_of(place, self._federation)
         told: dict[str, Any] = {"facts": member.facts_of(shared)}
         try:
-            setup = sitefile.setup_of(place, site, file, folder, shared)
+            setup = sitefile.setup_of(place, party, file, folder, shared)
         except ColonnadeError as error:
             return told | {"problem": f"{type(error).__name__}: {error}"}
         self._setup = replace(setup, runtime="nvflare")

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from colonnade import federation as federations
 from colonnade import member
 from colonnade.config import read
+from colonnade.engine import job
 from colonnade.errors import ConfigError, RunError
 from colonnade.federation import Federation
 from colonnade.net.mesh import Keys
@@ -58,7 +59,8 @@ class Workplace:
         """The startup kit's certificate. It is valid for the site's name alone, which is also its
         common name."""
         kit = self.startup
-        return Keys(kit / "rootCA.pem", kit / "client.crt", kit / "client.key", domain="")
+        files = kit / "rootCA.pem", kit / "client.crt", kit / "client.key"
+        return Keys(*files, domain="", called=job.CALLED)
 
 
 def federation_of(place: Workplace, name: str) -> tuple[SiteFile, Path, Federation]:
@@ -76,15 +78,15 @@ def federation_of(place: Workplace, name: str) -> tuple[SiteFile, Path, Federati
 
 
 def setup_of(
-    place: Workplace, site: str, file: SiteFile, folder: Path, shared: Federation
+    place: Workplace, party: str, file: SiteFile, folder: Path, shared: Federation
 ) -> member.Setup:
     """Everything the site brings, checked; nothing is written."""
-    if shared.role(site).rows and not file.data:
-        raise RunError(f"'{site}' names no data: write in its {FILE} where its rows lie")
-    rows = member.read_rows(folder / file.data if file.data else None, shared, site)
+    if shared.role(party).rows and not file.data:
+        raise RunError(f"'{party}' names no data: write in its {FILE} where its rows lie")
+    rows = member.read_rows(folder / file.data if file.data else None, shared, party)
     policy = Policy.load(folder / file.policy) if file.policy else None
     return member.prepare(
-        shared, site, rows, folder / file.keys, policy, file.device or None, place.keys
+        shared, party, rows, folder / file.keys, policy, file.device or None, place.keys
     )
 
 

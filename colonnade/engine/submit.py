@@ -127,8 +127,8 @@ class Session:
         self._api.close()
 
     def sites(self) -> set[str]:
-        """Who is connected with the server."""
-        return {client.name for client in self._api.get_system_info().client_info}
+        """The parties whose sites are connected with the server."""
+        return {job.party_of(client.name) for client in self._api.get_system_info().client_info}
 
     def check(self, federation: Federation) -> None:
         """Refuse to submit while a site is missing."""

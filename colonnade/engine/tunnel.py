@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Any
 
+from colonnade.engine import job
 from colonnade.federation import Federation
 
 CHANNEL, TOPIC = "colonnade", "tunnel"
@@ -180,7 +181,8 @@ class _Pipe:
 
 def _cell_of(peer: str, me: str, cell: Any) -> str:
     """The engine's name for the process of a peer in this job: like this one's, at another site."""
-    return ".".join(peer if part == me else part for part in cell.my_info.fqcn.split("."))
+    here, there = job.site_of(me), job.site_of(peer)
+    return ".".join(there if part == here else part for part in cell.my_info.fqcn.split("."))
 
 
 def _connected(address: str) -> socket.socket | None:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -63,6 +63,8 @@ class Keys:
     certificate: Path
     key: Path
     domain: str = DOMAIN  # of the names that TLS checks; empty: a party's name alone
+    # What its certificate calls a party, where that is not its name
+    called: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, folder: Path, party: str) -> Keys:
@@ -70,7 +72,15 @@ class Keys:
 
     def host_of(self, party: str) -> str:
         """The name that a party's certificate must be valid for."""
-        return host_of(party, self.domain)
+        return host_of(self.common_name(party), self.domain)
+
+    def common_name(self, party: str) -> str:
+        return self.called.get(party, party)
+
+    def party(self, common_name: str) -> str:
+        """Whose certificate it is."""
+        known = {name: party for party, name in self.called.items()}
+        return known.get(common_name, "" if common_name in self.called else common_name)
 
 
 @dataclass(frozen=True)
@@ -258,7 +268,7 @@ class Mesh:
         """Who dialled, and why not to answer."""
         shown = context.auth_context()
         names = [name.decode(errors="replace") for name in shown.get("x509_common_name", [])]
-        who = names[0] if len(names) == 1 else "somebody without a name"
+        who = self._keys.party(names[0]) if len(names) == 1 else "somebody without a name"
         version = b"".join(shown.get("ssl_tls_version", [])).decode(errors="replace")
         if version and version != "TLSv1.3":
             return who, f"'{who}' speaks {version}; TLS 1.3 is required"

@@ -119,7 +119,8 @@ def test_the_engine_and_one_process_agree(followed: tuple[Path, str]) -> None:
     assert engine["runtime"] == "nvflare" and alone["runtime"] == "local"
     assert engine["weights_sha256"] == alone["weights_sha256"]
     left = {path.name for path in (folder / "lead" / "runs" / "engine" / "engine").iterdir()}
-    assert left == {"bank.txt", "shop.txt", "localhost.txt"}  # no key, no workspace
+    logs = {"bank.txt", "shop.txt", "party-server.txt", "localhost.txt"}
+    assert left == logs  # no key, no workspace
 
 
 def test_the_job_has_finished(followed: tuple[Path, str]) -> None:

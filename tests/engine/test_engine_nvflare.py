@@ -288,12 +288,24 @@ def test_a_site_without_a_file_says_which_it_has(tmp_path: Path) -> None:
         sitefile.federation_of(place, "scores")
 
 
-def test_a_member_called_like_the_server_is_refused(tmp_path: Path) -> None:
-    names = {name: {} for name in ("server", "shop")}
+def test_a_member_called_server_has_another_site(tmp_path: Path) -> None:
+    """The engine's own server is called so, and its certificate is nobody's."""
+    shared = handed_out(tmp_path, "jovefl")
+    kits.provision(shared, tmp_path / "kits")
+    kit = tmp_path / "kits" / "party-server"
+    assert (kit / "local" / sitefile.FOLDER / "jovefl" / "federation.toml").exists()
+    keys = sitefile.Workplace(kit / "local", kit / "startup", kit).keys
+    certs.check(keys.certificate, keys.authority, keys.common_name("server"))
+    assert keys.host_of("server") == "party-server" and keys.host_of("bank") == "bank"
+    assert [keys.party(n) for n in ("party-server", "bank", "server")] == ["server", "bank", ""]
+
+
+def test_a_member_called_like_a_machine_or_another_site_is_refused(tmp_path: Path) -> None:
+    names = {name: {} for name in ("party-server", "shop")}
     shared = handed_out(
         tmp_path, "splitnn", parties=names, partition={"kind": "columns", "parties": 2}
     )
-    with pytest.raises(FederationError, match="'server' is the engine's own word"):
+    with pytest.raises(FederationError, match="'party-server' is the engine's own word"):
         kits.provision(shared, tmp_path / "kits")
 
 
