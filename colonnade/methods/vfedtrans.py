@@ -97,6 +97,10 @@ class VFedTrans:
     distil_epochs: int = 40
     distil_batch: int = 200
     weight_decay: float = 1e-3
+    dropout: float = 0.0
+    held_out: float = 0.0
+    members: int = 1
+    stretch: float = 1.0
     dim: int = 128  # of the task network's last hidden layer
 
     def __post_init__(self) -> None:
