@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any
 
 import torch
@@ -339,6 +340,9 @@ def assembled(
         )
     if method.images:
         _check_alike(parties)
+    widths = [prod(party.shape) for party in parties.values() if party.has_features]
+    if why := method.misfit(widths, config.options):
+        raise ConfigError([why])
     _check_networks(parties, [n for n in holdings if method.roles[cast[n]].features])
     rows = holdings[holder].splits
     return Federation(

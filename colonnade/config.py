@@ -384,6 +384,7 @@ def _files(tree: dict[str, Any], folder: Path, problems: list[str]) -> dict[str,
 
 def _parties(tree: dict[str, Any], default: Recipe, problems: list[str]) -> dict[str, Recipe]:
     parties: dict[str, Recipe] = {}
+    recipes = {f.name for f in dataclasses.fields(Recipe)}
     tables = _table(tree, "parties", problems)
     problems += same_but_for_case(tables)
     for name, table in tables.items():
@@ -392,6 +393,10 @@ def _parties(tree: dict[str, Any], default: Recipe, problems: list[str]) -> dict
             problems.append(f"parties.{name} = {table!r}: must be a table, [parties.{name}]")
             continue
         where = f"parties.{name}."
+        if given := [key for key in table if key not in recipes]:
+            keys = recipes | {f.name for f in dataclasses.fields(OwnFile)}
+            problems += [unknown(key, keys, f"in [parties.{name}]") for key in given]
+            continue
         own = read(Recipe, _plain(default) | table, where, problems)
         if own is not None:
             inherited: list[str] = []  # reported once, where it stands

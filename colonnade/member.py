@@ -83,6 +83,7 @@ class Setup:
     task: Literal["train", "predict"] = "train"
     runtime: str = "process"  # for result.json
     addresses: Mapping[str, str] = field(default_factory=dict)  # instead of the federation file's
+    token: str = ""  # of an engine's job: parties of another one are refused
 
     @property
     def sends(self) -> tuple[Kind, ...]:
@@ -570,7 +571,7 @@ def agreed(setup: Setup) -> dict[str, str]:
         digest = setup.rows.digest(federation.row_key())
         facts["number of rows"] = str(setup.rows.count) if brings else ANY
         facts["order and ids of the rows (keyed digest)"] = digest if brings else ANY
-    return facts
+    return facts | ({"run": setup.token} if setup.token else {})
 
 
 def facts_of(federation: Federation, task: str = "train") -> dict[str, str]:

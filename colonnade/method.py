@@ -83,6 +83,8 @@ class Method:
     signs: Callable[[Any], bool] = lambda options: False  # every party needs me.identity
     # (passive parties that are there, options): raises a MethodError where they are too few
     check_present: Callable[[Sequence[str], Any], None] = lambda passives, options: None
+    # (numbers per row of the parties with features, options): why these do not suit; empty: they do
+    misfit: Callable[[Sequence[int], Any], str] = lambda widths, options: ""
     # What must be said about a run with these options: in its log, config.toml and report
     caveats: Callable[[Any], Sequence[str]] = lambda options: ()
     start: Start | None = None  # what parties do before the first message, where it is long

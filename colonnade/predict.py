@@ -256,13 +256,7 @@ class Trained:
 
     def _names(self) -> dict[str, list[str]]:
         """What a party with a file of its own calls its rows, by their ids in the run."""
-        if not self.config.files:
-            return {}
-        federation = own_rows.from_files(self.config)
-        return {
-            name: [federation.parties[name].names[row] for row in common.tolist()]
-            for name, common in self._common(federation).items()
-        }
+        return own_rows.names_of(self.config) if self.config.files else {}
 
     def _refuse_in_memory(self) -> None:
         if self.result["data"]["name"] == IN_MEMORY:

@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from colonnade import data, state
-from colonnade.align import Alignment, normalise
+from colonnade.align import normalise
 from colonnade.align.phase import COMMON, plainly
 from colonnade.assemble import (
     POOLED,
@@ -133,6 +133,7 @@ def from_file(
         classes = settings.data.classes
         if labelled and not classes:
             _, classes = data.labels_from(np.array(own.labels))
+            _check_classes(classes, f"{path}, '{file.label or LABEL}'")
     holding = _holding(path, party, own, classes, settings)
     prepared, preparation = prepare(party, holding, settings.data.standardise)
     view, method = None, settings.found.method
@@ -178,6 +179,7 @@ def from_files(config: Config) -> Federation:
         )
     using = labelled if method.own_labels else [holder]
     _, classes = data.labels_from(np.concatenate([np.array(found[p].labels) for p in using]))
+    _check_classes(classes, ", ".join(f"[parties.{party}] label" for party in using))
     holdings = {
         party: _holding(
             config.files[party].path(Path()), party, own, classes if party in using else (), config
@@ -186,8 +188,7 @@ def from_files(config: Config) -> Federation:
     }
     names = {party: own.ids for party, own in found.items()} if config.align is not None else {}
     if method.pooled(config.options):
-        options = config.align or Alignment()
-        common = plainly({party: own.ids for party, own in found.items()}, options)
+        common = plainly({party: own.ids for party, own in found.items()}, config.asked)
         alike = {party: holdings[party].only(common[party]) for party in holdings}
         holdings, holder, names = {POOLED: pool(alike, holder)}, POOLED, {}
     federation = assembled(config, holdings, holder, classes, OWN_FILES, names)
@@ -198,6 +199,19 @@ def from_files(config: Config) -> Federation:
     ]
     facts = federation.data | {"files_sha256": hashes}
     return replace(federation, data=facts, warnings=tuple(warnings))
+
+
+def names_of(config: Config) -> dict[str, list[str]]:
+    """What the parties of a run on own files call their rows, by the rows' ids in the run."""
+    found = read_all(config.files, like=dict.fromkeys(config.files, ()))
+    ids = {party: list(own.ids) for party, own in found.items()}
+    method = config.found.method
+    pooled = method.pooled(config.options)
+    if not pooled and (config.align is None or method.all_rows):
+        return ids
+    common = plainly(ids, config.asked)
+    named = {party: [ids[party][row] for row in rows.tolist()] for party, rows in common.items()}
+    return {POOLED: next(iter(named.values()))} if pooled else named
 
 
 def read_all(
@@ -248,6 +262,11 @@ def _to_align(
 def _bare(count: int) -> Split:
     """So many rows of which nothing is known but that they are there."""
     return data.numbered(torch.empty(count, 0), None)
+
+
+def _check_classes(classes: Sequence[str], where: str) -> None:
+    if len(classes) < 2:
+        raise DataError(f"{where}: all labels are '{classes[0]}'. There is nothing to tell apart")
 
 
 def _unused_labels(party: str, file: OwnFile, holder: str) -> str:

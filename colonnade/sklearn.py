@@ -305,6 +305,11 @@ class FederatedEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any, y: Any = None) -> Self:  # noqa: N803
         """Read the run, and see whether X fits it."""
+        self._read()
+        self.n_features_in_ = self._prepared(X).shape[1]
+        return self
+
+    def _read(self) -> None:
         trained = load(self.run)
         method = trained.config.found.method.name
         if method != "vfedtrans":
@@ -314,8 +319,6 @@ class FederatedEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         options = trained.config.options.enricher(0)
         self.trained_, self.encoder_ = trained, Enriched(math.prod(saved["shape"]), options)
         self.encoder_.load_state_dict(saved["weights"]["encoder"])
-        self.n_features_in_ = self._prepared(X).shape[1]
-        return self
 
     def transform(self, X: Any) -> Array:  # noqa: N803
         """[x | Enc(x)] for any own rows."""
@@ -331,6 +334,16 @@ class FederatedEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         own = [f"x{n}" for n in range(self.n_features_in_)] if self.keep else []
         codes = [f"enriched{n}" for n in range(self.encoder_.width)]
         return np.asarray([*own, *codes], dtype=object)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Of what was read, where it lies: the run's folder must still be there."""
+        kept: dict[str, Any] = super().__getstate__()
+        return {name: value for name, value in kept.items() if name not in ("trained_", "encoder_")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if hasattr(self, "party_"):
+            self._read()
 
     def _prepared(self, X: Any) -> Tensor:  # noqa: N803
         return self.trained_.prepared(self.party_, X).flatten(1)
@@ -357,6 +370,11 @@ def _matched(
         )
     if shared is None and not hasattr(partner, "index"):
         raise DataError("nothing says who the partner's rows are: give `shared`, an id for each")
+    if shared is None and _is_numbered(partner.index):
+        raise DataError(
+            "the partner's index is 0, 1, 2 …, which says nothing about who its rows are: give it "
+            "one that does, partner.set_index('customer'), or `shared`, an id for each row"
+        )
     whose = list(partner.index) if shared is None else np.asarray(shared).tolist()
     if len(whose) != len(theirs):
         raise DataError(f"the partner has {len(theirs)} rows, and `shared` {len(whose)} ids")
@@ -375,6 +393,11 @@ def _matched(
         )
     own_places, their_places = (np.asarray(side) for side in zip(*found, strict=True))
     return own_places, torch.from_numpy(theirs[their_places])
+
+
+def _is_numbered(index: Any) -> bool:
+    """Whether it is the one that a table has before anybody gives it one."""
+    return type(index).__name__ == "RangeIndex" and index.name is None and index.start == 0
 
 
 def _standardised(matrix: Tensor) -> Tensor:

@@ -282,8 +282,10 @@ def test_it_helps_where_the_partner_knows_more() -> None:
     random = np.random.default_rng(0)
     hidden = random.normal(size=(1600, 2))
     own = np.hstack([hidden, 2 * random.normal(size=(1600, 10))])
-    bank = pd.DataFrame(StandardScaler().fit_transform(own))
-    clinic = pd.DataFrame(hidden @ random.normal(size=(2, 6)) + 0.1 * random.normal(size=(1600, 6)))
+    people = pd.Index([f"person {n}" for n in range(1600)])
+    bank = pd.DataFrame(StandardScaler().fit_transform(own), people)
+    seen = hidden @ random.normal(size=(2, 6)) + 0.1 * random.normal(size=(1600, 6))
+    clinic = pd.DataFrame(seen, people)
     y = (hidden.prod(1) > 0).astype(int)
     labelled, tested = slice(600, 800), slice(800, 1600)  # neither is shared
     scores = {}
@@ -295,3 +297,13 @@ def test_it_helps_where_the_partner_knows_more() -> None:
         knn = KNeighborsClassifier(8).fit(rows[labelled], y[labelled])
         scores[theta] = knn.score(rows[tested], y[tested])
     assert scores[10.0] > scores[0.0] + 0.05, scores
+
+
+def test_a_partner_whom_nobody_has_named_is_refused() -> None:
+    """Of two tables just read from files, row 0 of one is not row 0 of the other."""
+    random = np.random.default_rng(0)
+    bank, clinic = (pd.DataFrame(random.normal(size=(40, 3))) for _ in range(2))
+    with pytest.raises(DataError, match=r"0, 1, 2 …, which says nothing .*set_index"):
+        VerticalEnricher(clinic, q=2, epochs=1).fit(bank)
+    meant = VerticalEnricher(clinic, shared=clinic.index, q=2, epochs=1).fit(bank)
+    assert meant.n_shared_ == [40]

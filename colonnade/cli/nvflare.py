@@ -19,7 +19,7 @@ from rich.text import Text
 
 from colonnade import federation
 from colonnade.cli.progress import Progress
-from colonnade.engine import kits, submit
+from colonnade.engine import job, kits, sitefile, submit
 from colonnade.errors import RunError
 from colonnade.result import Result
 
@@ -38,9 +38,10 @@ def add(commands: Any, command: Command, finish: Finish) -> None:
     sub.add_argument("--out", type=Path, metavar="DIR", help="default: kits/ beside the file")
     sub.add_argument(
         "--server",
-        default=kits.SERVER,
+        default="",
         metavar="HOST:PORT",
-        help=f"the engine's server, as all sites see it; default: {kits.SERVER}",
+        help="the engine's server, as all sites see it; default: that of the kits which are there, "
+        f"or {kits.SERVER}",
     )
     sub.add_argument(
         "--state",
@@ -80,20 +81,27 @@ def _provision(arguments: argparse.Namespace) -> None:
     out = arguments.out or arguments.federation.parent / "kits"
     made = kits.provision(shared, out, arguments.server, arguments.admin, arguments.state)
     lines = [f"project      {out / 'project.yml'}"]
-    lines += [f"kit          {path}: {_whose(path, shared)}" for path in made]
+    lines += [_line(path, out, shared) for path in made]
     lines.append(f"authority    {out / kits.AUTHORITY}: keep it to yourself")
     console = Console(highlight=False, quiet=arguments.json or arguments.quiet)
     console.print(Text("\n".join(lines)), soft_wrap=True)
     if arguments.json:
-        sys.stdout.write(json.dumps({"kits": {path.name: str(path) for path in made}}) + "\n")
+        found = {path.relative_to(out).parts[0]: str(path) for path in made}
+        sys.stdout.write(json.dumps({"kits": found}) + "\n")
     elif arguments.quiet:
         sys.stdout.write("".join(f"{path}\n" for path in made))
 
 
-def _whose(kit: Path, shared: federation.Federation) -> str:
-    if kit.name in shared.names:
-        return f"send it to '{kit.name}', who completes local/colonnade/{shared.name}/site.toml"
-    return "for who submits" if "@" in kit.name else "for the machine of the server"
+def _line(path: Path, out: Path, shared: federation.Federation) -> str:
+    """Whom to send a kit to, or a folder for a kit that its owner has already."""
+    kit = path.relative_to(out).parts[0]
+    if (party := job.party_of(kit)) in shared.names:
+        inside = f"local/{sitefile.FOLDER}/{shared.name}"
+        if path.name != kit:
+            return f"folder       {path}: send it to '{party}', who puts it at {inside} of its kit"
+        return f"kit          {path}: send it to '{party}', who completes {inside}/site.toml"
+    whose = "for who submits" if "@" in kit else "for the machine of the server"
+    return f"kit          {path}: {whose}"
 
 
 def _submit(arguments: argparse.Namespace) -> None:

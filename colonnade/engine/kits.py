@@ -6,7 +6,9 @@
     kits/flare.example.org/      the server's
     kits/lead@colonnade.internal/   of whoever submits jobs
 
-Run again for more members, it makes the kits that are missing, under the same authority.
+Run again for more members, or for another federation, it makes what is missing: there is one
+authority per folder, and one server. `authorization.json` of every kit says what whoever submits
+may do there: submit, follow, stop and fetch jobs; no code of his own, no look at a site's files.
 Certificates are the engine's. Signing keys are not: each site has made its own, and the federation
 file pins them, so that whoever makes the kits cannot put himself between two parties that mask
 what they send.
@@ -29,37 +31,61 @@ ADMIN = "lead@colonnade.internal"
 SERVER = "localhost:8002"
 AUTHORITY = "authority"
 
+VIEW = {
+    "submit_job": "none",
+    "clone_job": "none",
+    "manage_job": "none",
+    "download_job": "none",
+    "view": "any",
+    "operate": "none",
+    "shell_commands": "none",
+    "byoc": "none",
+    "server-predeployed-flwr": "none",
+}
+SUBMIT = VIEW | {"submit_job": "any", "manage_job": "n:submitter", "download_job": "n:submitter"}
+RIGHTS = {"project_admin": SUBMIT, "lead": SUBMIT, "org_admin": VIEW, "member": VIEW}  # by role
+
 
 def provision(
     federation: Federation,
     out: Path,
-    server: str = SERVER,
+    server: str = "",
     admin: str = ADMIN,
     state_folder: str = "",
 ) -> list[Path]:
-    """Write the project file and the kits that are not there yet; returns those.
+    """Write the project file, and what is not there yet: kits, and in kits that are there the
+    folders of this federation; returns those.
 
+    server        HOST:PORT; empty: that of the kits which are there, or else localhost:8002
     state_folder  where the server will keep jobs and their results; default: a folder of the
                   federation's name in /var/tmp of its machine
     """
-    host, port = _server(federation, server)
-    project = project_of(federation, host, port, admin)
-    out.mkdir(parents=True, exist_ok=True)
+    need_nvflare()
     import yaml
 
-    state.write_text(yaml.safe_dump(project, sort_keys=False), out / "project.yml")
+    file = out / "project.yml"
+    before = yaml.safe_load(file.read_text(encoding="utf-8")) if file.exists() else {}
+    there = _address(before)
+    host, port = _server(federation, server or there or SERVER, there)
+    project = _merged(before, project_of(federation, host, port, admin))
+    out.mkdir(parents=True, exist_ok=True)
+    state.write_text(yaml.safe_dump(project, sort_keys=False), file)
     made = _provisioned(project, out / AUTHORITY)
     fresh: list[Path] = []
-    for kit in sorted(made.iterdir()):
+    ours = {host, admin, *map(job.site_of, federation.names)}
+    for kit in sorted(path for path in made.iterdir() if path.name in ours):
         target = out / kit.name
-        if not kit.is_dir() or target.exists():
-            continue
-        shutil.move(kit, target)
-        kept = state_folder or f"/var/tmp/nvflare-{federation.name}"
-        _allow(target, kept if kit.name == host else "")
-        if (party := job.party_of(kit.name)) in federation.names:
-            _prepare_site(target, federation, party)
-        fresh.append(target)
+        party = job.party_of(kit.name)
+        place = target / "local" / sitefile.FOLDER / federation.name
+        is_new = not target.exists()
+        if is_new:
+            shutil.move(kit, target)
+            kept = state_folder or f"/var/tmp/nvflare-{project['name']}"
+            _allow(target, kept if kit.name == host else "")
+            fresh.append(target)
+        if party in federation.names and not place.exists():
+            _prepare_site(place, federation, party)
+            fresh += [] if is_new else [place]
     shutil.rmtree(made)
     return fresh
 
@@ -102,7 +128,31 @@ def need_nvflare() -> None:
 # ---- inner workings ------------------------------------------------------------------------------
 
 
-def _server(federation: Federation, server: str) -> tuple[str, int]:
+def _address(project: Mapping[str, Any]) -> str:
+    """Of the server of a project file."""
+    for one in project.get("participants", ()):
+        if one["type"] == "server":
+            return f"{one['name']}:{one['fed_learn_port']}"
+    return ""
+
+
+def _merged(before: Mapping[str, Any], project: dict[str, Any]) -> dict[str, Any]:
+    """One project per folder, and so one authority: it keeps its name and gains participants."""
+    if not before:
+        return project
+    known = {one["name"] for one in before["participants"]}
+    more = [one for one in project["participants"] if one["name"] not in known]
+    return {**before, "participants": [*before["participants"], *more]}
+
+
+def _server(federation: Federation, server: str, there: str) -> tuple[str, int]:
+    if there and server != there:
+        raise FederationError(
+            [
+                f"--server {server}: the kits that are there know the server {there}. Leave "
+                "--server away to add to them, or give another --out"
+            ]
+        )
     try:
         host, port = split_address(server)
     except ValueError as error:
@@ -128,7 +178,6 @@ class _Silent:
 
 
 def _provisioned(project: dict[str, Any], authority: Path) -> Path:
-    need_nvflare()
     from nvflare.lighter.constants import CtxKey
     from nvflare.lighter.prov_utils import prepare_builders
     from nvflare.lighter.provision import prepare_project
@@ -148,7 +197,8 @@ def _provisioned(project: dict[str, Any], authority: Path) -> Path:
 
 
 def _allow(kit: Path, kept: str) -> None:
-    """Let it build our component, and no others than before: no job brings code.
+    """Let it build our component, and no others than before; let nobody bring code, look at its
+    files, or read its log from elsewhere.
 
     kept  the folder of the server's state, which would be the same for all servers of a machine;
           empty: this is not the server
@@ -160,12 +210,15 @@ def _allow(kit: Path, kept: str) -> None:
     if "class_allow_list" not in resources:
         return
     resources["class_allow_list"] += [job.CONDUCTOR if kept else job.SITE]
+    if "allow_log_streaming" in resources:
+        resources["allow_log_streaming"] = False
     text = json.dumps(resources, indent=1).replace("/tmp/nvflare", kept or "/tmp/nvflare")
     state.write_text(text, kit / "local" / "resources.json")
+    rights = {"format_version": "1.0", "permissions": RIGHTS}
+    state.write_text(json.dumps(rights, indent=1), kit / "local" / "authorization.json")
 
 
-def _prepare_site(kit: Path, federation: Federation, name: str) -> None:
-    folder = kit / "local" / sitefile.FOLDER / federation.name
+def _prepare_site(folder: Path, federation: Federation, name: str) -> None:
     folder.mkdir(parents=True)
     shutil.copyfile(federation.path, folder / "federation.toml")
     text = sitefile.TEMPLATE.format(name=name, federation=federation.name)

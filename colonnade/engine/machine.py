@@ -147,7 +147,8 @@ def site_file(run: Path, name: str) -> str:
     entries = {
         "federation": (run / "federation.toml").resolve(),
         "keys": (run / "keys" / name).resolve(),
-        "out": parties / name,
+        "out": parties,
+        "run": name,
     } | ({"data": rows} if rows.exists() else {})
     return "".join(f"{key} = {json.dumps(str(value))}\n" for key, value in entries.items())
 

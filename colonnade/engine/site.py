@@ -2,17 +2,22 @@
 
 The role runs in the process that the engine starts for the job. What it needs of the site lies in
 the site's own files; what goes back through the engine are numbers about the training, a log, and
-digests of the weights. The weights, like the rows, stay here.
+digests of the weights. The weights, like the rows, stay here. So does what an error says about
+them: an id, a cell, a path are in the logs of the site, and the engine learns what kind of error
+it was.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
+import re
 import signal
+import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +34,17 @@ from colonnade.config import Config, check_name
 from colonnade.engine import job, sitefile
 from colonnade.engine.sitefile import Workplace
 from colonnade.engine.tunnel import Tunnel
-from colonnade.errors import ColonnadeError, ConfigError
+from colonnade.errors import (
+    CertificateError,
+    ColonnadeError,
+    ConfigError,
+    DataError,
+    FederationError,
+    RunError,
+    SecurityError,
+    WireError,
+)
+from colonnade.federation import Federation, split_address
 from colonnade.observer import Observer
 from colonnade.party import Meter, Stopped
 from colonnade.result import NOT_LOGGED, read_json
@@ -37,6 +52,19 @@ from colonnade.wire import Ledger, ledger
 
 METER_SECONDS = 1.0
 LOG_BYTES = 64 << 10  # of a site's log: its end
+ENTRY = re.compile(r"^(?=\d{4}-\d\d-\d\d \d\d:\d\d:\d\d )", re.M)  # where one of the log begins
+TOLD = (
+    FederationError,
+    WireError,
+    SecurityError,
+)  # of a run: they speak of what all have agreed on
+NOT_TOLD = {  # what is said instead; of others, only that the role has failed
+    DataError: "its data cannot be used",
+    ConfigError: "its settings or its policy cannot be used",
+    FederationError: "its federation file or its signing key cannot be used",
+    CertificateError: "its certificate or its signing key cannot be used",
+    RunError: "its site.toml or the folder of its run cannot be used",
+}
 
 
 class Site(Executor):  # type: ignore[misc]  # NVFlare has no types
@@ -63,9 +91,7 @@ class Site(Executor):  # type: ignore[misc]  # NVFlare has no types
         except Stopped:
             return make_reply(ReturnCode.TASK_ABORTED)
         except ColonnadeError as error:
-            notes = "".join(f"; {note}" for note in getattr(error, "__notes__", []))
-            self.log_error(fl_ctx, f"{error}{notes}")
-            told = {"problem": f"{type(error).__name__}: {error}"} | self._told_so_far()
+            told = {"problem": self._problem(error, fl_ctx)} | self._told_so_far()
         reply = Shareable()
         reply["told"] = json.dumps(told)
         return reply
@@ -84,10 +110,21 @@ class Site(Executor):  # type: ignore[misc]  # NVFlare has no types
         try:
             setup = sitefile.setup_of(place, party, file, folder, shared)
         except ColonnadeError as error:
-            return told | {"problem": f"{type(error).__name__}: {error}"}
-        self._setup = replace(setup, runtime="nvflare")
+            return told | {"problem": self._problem(error, fl_ctx)}
+        self._setup = replace(setup, runtime="nvflare", token=self._run)
         self._out = sitefile.run_folder(place, file, folder, self._run)
-        return told
+        taken = "" if self._relay else _taken(shared, party)
+        return told | ({"problem": taken} if taken else {})
+
+    def _problem(self, error: ColonnadeError, fl_ctx: Any) -> str:
+        """All of it to the site's own log; what the engine may know of it."""
+        name = type(error).__name__
+        notes = "".join(f"; {note}" for note in getattr(error, "__notes__", []))
+        self.log_error(fl_ctx, f"{name}: {error}{notes}")
+        if self._setup is not None and isinstance(error, TOLD):  # its own files were in order
+            return f"{name}: {error}"
+        why = next((why for kind, why in NOT_TOLD.items() if isinstance(error, kind)), "it failed")
+        return f"{why} ({name}); see the log at the site"
 
     def _take_part(self, fl_ctx: Any, abort_signal: Any) -> dict[str, Any]:
         """Play the role to its end."""
@@ -123,8 +160,37 @@ class Site(Executor):  # type: ignore[misc]  # NVFlare has no types
             "warnings": result["warnings"],
             "timing": {key: result["timing"][key] for key in ("setup", "seconds_total")},
             "status": result["status"],
-            "log": (self._out / "log.txt").read_bytes()[-LOG_BYTES:].decode(errors="replace"),
+            "log": _log_of(self._out),
         }
+
+
+def _log_of(run: Path) -> str:
+    """The end of a run's log, without the errors that stay at a site and without its folders."""
+    whole = (run / "log.txt").read_bytes()
+    entries = ENTRY.split(whole[-LOG_BYTES:].decode(errors="replace"))
+    if len(whole) > LOG_BYTES:
+        entries = entries[1:]  # the first was cut
+    shown = "|".join(kind.__name__ for kind in _with_subclasses(TOLD))
+    hidden = re.compile(rf"\b(?!(?:{shown})\b)(\w+Error|RoleFailed|Data\w+): ")
+    kept = [entry for entry in entries if not hidden.search(entry)]
+    return "".join(kept).replace(str(run), "(the run's folder)")
+
+
+def _with_subclasses(kinds: Iterable[type]) -> list[type]:
+    return [found for kind in kinds for found in (kind, *_with_subclasses(kind.__subclasses__()))]
+
+
+def _taken(shared: Federation, party: str) -> str:
+    """Whether something else listens where this party is to."""
+    if not shared.listens(party):
+        return ""
+    address = shared.member(party).binds
+    try:
+        socket.create_server(split_address(address)).close()
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return f"another run is using {address} here"
+    return ""  # anything else is said better by the mesh
 
 
 class _Tell(Observer):

@@ -43,6 +43,7 @@ class SiteFile:
     keys: str = "keys"
     policy: str = ""
     out: str = ""  # the folder of its runs; empty: runs/ in the site's workspace
+    run: str = ""  # the folder in it, of a site that is there for one run; empty: as the job says
     device: Literal["", "cpu", "cuda"] = ""
 
 
@@ -92,7 +93,7 @@ def setup_of(
 
 def run_folder(place: Workplace, file: SiteFile, folder: Path, run: str) -> Path:
     """Where a site keeps a run: the same folder when it is submitted again."""
-    return folder / file.out if file.out else place.runs / run
+    return (folder / file.out if file.out else place.runs) / (file.run or run)
 
 
 def _read(path: Path) -> SiteFile:

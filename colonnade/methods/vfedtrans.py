@@ -167,8 +167,8 @@ async def server(
             vectors = fedsvd.left_vectors(total, cfg.q)
         if vectors.shape[1] < cfg.q:
             raise MethodError(
-                f"the shared rows have only {vectors.shape[1]} independent columns; "
-                f"q = {cfg.q} is too many: set [vfedtrans] q"
+                f"the shared rows have only {vectors.shape[1]} independent columns; q = {cfg.q} "
+                f"is too many: set [vfedtrans] q, such as {max(1, vectors.shape[1] // 4)}"
             )
         task.send(VECTORS, vectors)
     idle(me)
@@ -360,6 +360,23 @@ def cast(parties: Sequence[str], holder: str, options: VFedTrans) -> dict[str, s
     return roles | helpers
 
 
+def misfit(widths: Sequence[int], cfg: VFedTrans) -> str:
+    if cfg.q < sum(widths):
+        return ""
+    return (
+        f"vfedtrans.q = {cfg.q}, and the parties have {sum(widths)} columns together: so many "
+        f"singular vectors do not exist, and nearly as many tell all about the partners. Set "
+        f"[vfedtrans] q, such as {max(1, sum(widths) // 4)}"
+    )
+
+
+def caveats(cfg: VFedTrans) -> list[str]:
+    return [
+        f"'{SERVER}' and '{KEY_GENERATOR}' together could read every party's shared rows: let two "
+        "organisations play them that do not talk to each other"
+    ]
+
+
 PARTY_SENDS = (*keys.KINDS, WIDTH, SHAPE, MASKED)
 
 METHOD = Method(
@@ -387,6 +404,8 @@ METHOD = Method(
     kinds=(*keys.KINDS, WIDTH, MASKS, SHAPE, MASKED, VECTORS),
     cast=cast,
     all_rows=True,
+    misfit=misfit,
+    caveats=caveats,
     signs=lambda options: True,
     reference="Vertical Federated Knowledge Transfer via Representation Distillation",
 )

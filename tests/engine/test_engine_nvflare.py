@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,11 +21,11 @@ from unittest import mock
 import pytest
 
 import colonnade
-from colonnade import assemble, config, federation
+from colonnade import assemble, config, federation, member
 from colonnade.cli.main import main
 from colonnade.engine import job, kits, machine, sitefile
 from colonnade.engine.machine import Engine
-from colonnade.engine.submit import submit
+from colonnade.engine.submit import Session, submit
 from colonnade.errors import FederationError, RoleFailed, RunError
 from colonnade.federation import Federation
 from colonnade.launch import Options, hand_out
@@ -206,6 +208,46 @@ def test_no_site_may_build_other_classes_than_ours(place: Place) -> None:
         assert ours["class_list_enforcement_mode"] == "enforce"
 
 
+def test_a_job_may_not_bring_code(place: Place) -> None:
+    folder = job.write(place.shared["splitnn"], "code", False, place.folder / "code")
+    (folder / "app" / "custom").mkdir()
+    (folder / "app" / "custom" / "x.py").touch()
+    with Session(place.engine.kit) as session:
+        number = session._api.submit_job(str(folder))
+        until = time.monotonic() + WAIT
+        while not (told := session._api.get_job_meta(number)).get("job_deploy_detail"):
+            assert time.monotonic() < until
+            time.sleep(0.1)
+    assert told["job_deploy_detail"] == ["server: BYOC not permitted"]
+
+
+def test_who_submits_may_not_look_at_a_machine(place: Place) -> None:
+    from nvflare.fuel.flare_api.api_spec import AuthorizationError
+
+    with Session(place.engine.kit) as session:
+        for name in ("bank", "server"):
+            with pytest.raises(AuthorizationError, match="not authorized"):
+                session._api.ls_target(name)
+            with pytest.raises(AuthorizationError, match="not authorized"):
+                session._api.head_target(name, file="log.txt")
+        assert "is not authorized" in str(session._api.do_command("shutdown client bank"))
+
+
+def test_every_kit_says_so_itself(place: Place) -> None:
+    """A site refuses what the server would have let through."""
+    for name in (*SITES, "localhost"):
+        local_files = place.kits / name / "local"
+        rights = json.loads((local_files / "authorization.json").read_text())["permissions"]
+        given = json.loads((local_files / "authorization.json.default").read_text())["permissions"]
+        assert rights.keys() == given.keys()
+        for role in rights:
+            for right in ("byoc", "shell_commands", "clone_job", "operate"):
+                assert rights[role][right] == "none"
+    for name in SITES:
+        resources = json.loads((place.kits / name / "local" / "resources.json").read_text())
+        assert resources["allow_log_streaming"] is False
+
+
 def test_split_learning_gives_the_same_bits(
     place: Place, jobs: dict[str, Future[Any]], tmp_path: Path
 ) -> None:
@@ -267,7 +309,11 @@ def test_sites_that_differ_are_refused_before_training(
     error = jobs["refused"].exception(WAIT)
     assert isinstance(error, FederationError)
     assert "'shop': [run] seed is 4 there, 3 in the job" in error.problems
-    assert any(p.startswith("'post': DataError") and "none.csv" in p for p in error.problems)
+    said = "'post': its data cannot be used (DataError); see the log at the site"
+    assert said in error.problems
+    assert str(place.folder) not in str(error) and "none.csv" not in str(error)
+    (log,) = (place.kits / "post").glob("*/error_log.txt")
+    assert "none.csv" in log.read_text()
     here = colonnade.__version__
     for name in SITES:
         said = f"'{name}': version of Colonnade is {here} there, 9.9.9 in the job"
@@ -300,6 +346,47 @@ def test_a_member_called_server_has_another_site(tmp_path: Path) -> None:
     assert [keys.party(n) for n in ("party-server", "bank", "server")] == ["server", "bank", ""]
 
 
+def test_each_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
+    place = sitefile.Workplace(tmp_path, tmp_path, tmp_path / "runs")
+    for file, kept in ((sitefile.SiteFile(), "runs"), (sitefile.SiteFile(out="mine"), "mine")):
+        found = [sitefile.run_folder(place, file, tmp_path, run) for run in ("a", "b")]
+        assert found == [tmp_path / kept / "a", tmp_path / kept / "b"]
+
+
+def test_parties_of_two_jobs_do_not_agree(tmp_path: Path) -> None:
+    shared = handed_out(tmp_path, "splitnn")
+    rows = member.read_rows(tmp_path / "parties" / "bank-rows.json", shared, "bank")
+    setup = member.prepare(shared, "bank", rows, tmp_path / "keys" / "bank")
+    one, two = (member.agreed(replace(setup, token=token)) for token in ("x-1", "x-2"))
+    assert {key for key in one if one[key] != two[key]} == {"run"}
+    assert "run" not in member.agreed(setup)
+
+
+def test_another_run_at_the_same_address_is_found_before(tmp_path: Path) -> None:
+    from colonnade.engine.site import _taken
+
+    shared = handed_out(tmp_path, "splitnn")
+    name = next(name for name in SITES if shared.listens(name))
+    assert _taken(shared, name) == ""
+    address = shared.member(name).binds
+    with socket.create_server(federation.split_address(address)):
+        assert _taken(shared, name) == f"another run is using {address} here"
+    assert _taken(shared, name) == ""
+
+
+def test_a_log_is_told_without_what_errors_say_of_a_site(tmp_path: Path) -> None:
+    from colonnade.engine.site import LOG_BYTES, _log_of
+
+    now = "2026-01-02 03:04:05"
+    kept = f"{now} connected with 'shop'\n{now} FederationError: seed is 4 there\n"
+    hidden = f"{now} ConfigError: 2 mistakes\n  - id case-7\n{now} RoleFailed: 'x' has\n"
+    hidden += f"{now} 'shop' has stopped: DataError: case-7\n"
+    (tmp_path / "log.txt").write_text(hidden + kept + hidden + f"{now} see {tmp_path}\n")
+    assert _log_of(tmp_path) == kept + f"{now} see (the run's folder)\n"
+    (tmp_path / "log.txt").write_text(f"{now} DataError: {'case-7 ' * LOG_BYTES}\n" + kept)
+    assert _log_of(tmp_path) == kept
+
+
 def test_a_member_called_like_a_machine_or_another_site_is_refused(tmp_path: Path) -> None:
     names = {name: {} for name in ("party-server", "shop")}
     shared = handed_out(
@@ -316,3 +403,23 @@ def test_kits_that_are_there_stay(tmp_path: Path) -> None:
     before = (tmp_path / "kits" / "bank" / "startup" / "client.crt").read_bytes()
     assert kits.provision(shared, tmp_path / "kits") == []
     assert (tmp_path / "kits" / "bank" / "startup" / "client.crt").read_bytes() == before
+
+
+def test_two_federations_have_one_authority(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one folder of kits; a member of both gets a folder for the kit that it has."""
+    out = tmp_path / "kits"
+    kits.provision(handed_out(tmp_path / "one", "splitnn"), out, "flare.example.org:8002")
+    file = handed_out(tmp_path / "two", "jovefl").path
+    assert main(["nvflare", "provision", str(file), "--out", str(out), "--server", "x:1"]) == 2
+    assert "know the server flare.example.org:8002" in capsys.readouterr().err
+    assert main(["nvflare", "provision", str(file), "--out", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert f"kit          {out / 'party-server'}: send it to 'server', who completes" in said
+    place = out / "bank" / "local" / sitefile.FOLDER / "jovefl"
+    assert f"folder       {place}: send it to 'bank', who puts it at local/colonnade/jovefl" in said
+    assert (place / "federation.toml").exists() and (place / sitefile.FILE).exists()
+    names = (*SITES, "party-server", "flare.example.org", kits.ADMIN)
+    assert len({(out / name / "startup" / "rootCA.pem").read_bytes() for name in names}) == 1
+    assert len([path for path in (out / kits.AUTHORITY).iterdir() if path.is_dir()]) == 1

@@ -13,7 +13,7 @@ from torch import Tensor
 import colonnade
 from colonnade import enrich, state
 from colonnade.enrich import Enricher
-from colonnade.errors import ColonnadeError, MethodError
+from colonnade.errors import ColonnadeError, ConfigError, MethodError
 from colonnade.methods import vfedtrans
 from colonnade.party import Party
 from colonnade.privacy import fedsvd
@@ -125,8 +125,11 @@ def test_what_crosses_the_wire(folder: Path) -> None:
 
 
 def test_too_many_columns_of_u_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ColonnadeError, match=r"independent columns; q = 80 is too many"):
+    """Before anything is sent where all can be counted; by the server where some say the same."""
+    with pytest.raises(ConfigError, match=r"q = 80, and the parties have 64 columns .* such as 16"):
         run(tmp_path / "run", {"q": 80})
+    with pytest.raises(ColonnadeError, match=r"only \d+ independent columns; q = 63 is too many"):
+        run(tmp_path / "rank", {"q": 63})
 
 
 @pytest.mark.parametrize("options", [{"shared": 0.0}, {"q": 0}, {"theta": -1.0}, {"dim": 0}])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -179,8 +180,41 @@ def test_what_a_run_has_learnt_is_a_step_of_a_pipeline(tmp_path: Path) -> None:
     model = make_pipeline(clone(enricher), LogisticRegression(max_iter=500))
     model.fit(bank, bank["verdict"])
     assert set(model.predict(bank)) <= {"good", "bad"}
+    again = copy.deepcopy(model)  # what is kept of it is where the run lies
+    assert list(again.predict(bank)) == list(model.predict(bank))
     with pytest.raises(ColonnadeError, match=r"missing: \['bank3'\]"):
         enricher.transform(bank.drop(columns="bank3"))
     other = colonnade.run(write(tmp_path, method='"local"'), out=tmp_path / "other")
     with pytest.raises(ColonnadeError, match="trained by local"):
         FederatedEnricher(other.path).fit(bank)
+
+
+@pytest.mark.parametrize("method", ["vfedtrans", "splitnn", "local", "centralised"])
+def test_predicted_test_rows_have_the_ids_of_their_file(method: str, tmp_path: Path) -> None:
+    """Whoever joins predictions with the file by id must find the same people."""
+    file = write(tmp_path, method=f'"{method}"')
+    run = colonnade.load(colonnade.run(file, out=tmp_path / "run").path)
+    (found,) = [p for p in run.predict().values() if p.party in ("bank", "all")]
+    ids, _, labels = people()["bank"]
+    assert found.names and set(found.names) <= set(ids)
+    true = [found.classes[code] for code in run.labels().tolist()]
+    assert [labels[ids.index(name)] for name in found.names] == true
+    if method == "vfedtrans":
+        again = run.predict(run.read_files({"bank": tmp_path / "bank.csv"}))["bank"]
+        place = [again.names.index(name) for name in found.names]
+        assert torch.equal(again.probabilities[place], found.probabilities)
+
+
+def test_one_class_is_refused(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    text = (tmp_path / "bank.csv").read_text().replace(",bad", ",good")
+    (tmp_path / "bank.csv").write_text(text)
+    with pytest.raises(ColonnadeError, match=r"\[parties.bank\] label: all labels are 'good'"):
+        colonnade.run(file, out=tmp_path / "run")
+
+
+def test_a_mistyped_key_of_a_party_gets_the_right_one(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    file.write_text(file.read_text() + 'delimeter = ";"\n')
+    with pytest.raises(ColonnadeError, match=r"'delimeter' in \[parties.shop\]: .*'delimiter'"):
+        colonnade.run(file, out=tmp_path / "run")
