@@ -36,6 +36,7 @@ DATA = {
     "mnistsample": "MNIST",
 }
 OWN_FILES = "the parties' own files"  # as rows.py calls them
+OWN_ROWS = "with rows of their own"
 LABEL_HOLDERS = {"active", "task"}
 WITHOUT_DATA = {"server": "a server", "key_generator": "a key generator"}  # roles
 NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -84,9 +85,10 @@ def _aligned(result: Mapping[str, Any]) -> str:
 def _who_did_what(result: Mapping[str, Any]) -> str:
     method, done = result["method"], epochs(result)
     what = METHODS.get(_key(method), ("", ""))[1] or f"with {method_name(method)}"
-    who = counted(len(_owners(result)), "party").capitalize()
-    helpers = [p for p in result["parties"] if p not in _owners(result)]
-    who = names([who, *(WITHOUT_DATA.get(result["roles"][p], p) for p in helpers)])
+    parties = counted(len(_owners(result)), "party").capitalize()
+    idle = [p for p in result["parties"] if p not in _owners(result)]
+    helpers = [WITHOUT_DATA.get(result["roles"][p], p) for p in idle]
+    who = names([parties, *helpers])
     span = f"{units.count(done)} epoch{'' if done == 1 else 's'}"
     alone = list(per_party_accuracy(result))
     if _key(method) == "local" and 0 < len(alone) < len(result["parties"]):
@@ -100,7 +102,10 @@ def _who_did_what(result: Mapping[str, Any]) -> str:
     else:
         did = f"trained {what} for {span}" if done else f"ran {method_name(method)}"
     labels = _labels(result)
-    story = f"{who}, {_holding(result)}, {did}" + (f"; {labels}" if labels else "")
+    story = f"{who}, {_holding(result)}, {did}"
+    if helpers and _holding(result) == OWN_ROWS:  # which the helpers have not
+        story = f"{names([f'{parties} {OWN_ROWS}', *helpers])} {did}"
+    story += f"; {labels}" if labels else ""
     if result["status"] != "finished":
         when = f"after {span}" if done else "before the first epoch was over"
         story += f". The run {result['status']} {when}"
@@ -118,7 +123,7 @@ def _holding(result: Mapping[str, Any]) -> str:
     partition = result["data"]["partition"]
     if partition == "the parties' own rows":
         helped = WITHOUT_DATA.keys() & set(result["roles"].values())
-        return "with rows of their own" if helped else "each with columns of its own"
+        return OWN_ROWS if helped else "each with columns of its own"
     if parties == 1:
         return f"holding all of {data}"
     kind = partition.split(" ", 1)[0].rstrip(":,")
