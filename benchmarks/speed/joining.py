@@ -153,7 +153,7 @@ def tuning(arguments: argparse.Namespace) -> dict[str, Any]:
         torch.set_num_threads(content["environment"]["threads"])
         theirs.append(by_hand(rows, networks, groups))
         ratios.append(ours[-1] / theirs[-1])
-        local = content["timing"]["seconds"] - ours[-1]
+        local = content["timing"]["seconds_total"] - ours[-1]
         print(
             f"grouping and tuning {ours[-1]:.2f} s, by hand {theirs[-1]:.2f} s: "
             f"{ratios[-1]:.2f}; all else, above all the clients' training, {local:.1f} s"
