@@ -84,8 +84,9 @@ def echo(steps: int) -> dict[str, Any]:
 def site(root: Path, name: str, folder: str) -> str:
     """A site's own file, with a new folder for every job."""
     text = machine.site_file(root / "run", name)
-    parties = str((root / "run" / "parties").resolve() / name)
-    return text.replace(f'out = "{parties}"', f'out = "{root.resolve() / folder}-{name}"')
+    parties, kept = (root / "run" / "parties").resolve(), root.resolve() / f"{folder}-sites"
+    assert f'out = "{parties}"' in text
+    return text.replace(f'out = "{parties}"', f'out = "{kept}"')
 
 
 def rate(result: Result) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from nvflare.widgets.info_collector import InfoCollector
 
 from colonnade import state
 from colonnade.engine import job
+
+GRACE_SECONDS = 10.0  # when a site has failed, for the others to say how far they are
 
 
 class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
@@ -41,7 +44,7 @@ class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
         failed = {name: told["problem"] for name, told in self._told.items() if "problem" in told}
         if failed and not abort_signal.triggered:
             told = "; ".join(f"'{name}': {problem}" for name, problem in failed.items())
-            self.system_panic(told, fl_ctx)
+            self.system_panic(told, fl_ctx)  # which stops those that have not noticed
 
     def start_controller(self, fl_ctx: Any) -> None: ...
 
@@ -72,7 +75,7 @@ class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
         self._now.setdefault(party, {}).update({k: v for k, v in told.items() if k != "epoch"})
 
     def _ask(self, task: str, abort_signal: Any, fl_ctx: Any) -> None:
-        """One call at every site; returns when all have answered."""
+        """One call at every site; returns when all have answered, or soon after one has failed."""
         self.broadcast_and_wait(
             task=Task(task, Shareable(), result_received_cb=self._answered),
             fl_ctx=fl_ctx,
@@ -89,3 +92,7 @@ class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
             if told
             else {"problem": f"the engine says {result.get_return_code()}: see the site's log"}
         )
+        if "problem" in self._told[name]:
+            timer = threading.Timer(GRACE_SECONDS, self.cancel_task, [client_task.task])
+            timer.daemon = True
+            timer.start()

@@ -290,7 +290,10 @@ def _joined(
     )
     problems = [f"'{name}': {site['problem']}" for name, site in told.items() if "problem" in site]
     finished = not problems and accounts.keys() == set(federation.names)
+    silent = [f"'{name}'" for name in federation.names if name not in told]
     why = "; ".join(problems) or outcome.why
+    if silent:
+        why += f"; nothing came from {', '.join(silent)}"
     content |= {"status": "finished" if finished else "failed", "error": "" if finished else why}
     warnings = told.get(federation.hub, {}).get("warnings", [])
     content["warnings"] = list(dict.fromkeys([*warnings, *divergence(content["history"])]))
