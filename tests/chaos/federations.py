@@ -21,7 +21,7 @@ import tomli_w
 
 from colonnade import assemble, config
 from colonnade.federation import load as load_federation
-from colonnade.launch import Options, _hand_out, hub_of
+from colonnade.launch import Options, hand_out, hub_of
 from colonnade.launch import _addresses as free_addresses
 from colonnade.run import run
 from colonnade.wire import ledger
@@ -74,7 +74,7 @@ class Field:
         folder.mkdir(parents=True)
         if settings.run.method.endswith(".py"):
             shutil.copy(settings.found.path, folder)
-        _hand_out(settings, made, folder, Options(on_lost=on_lost, deadline=deadline))  # type: ignore[arg-type]
+        hand_out(settings, made, folder, Options(on_lost=on_lost, deadline=deadline))  # type: ignore[arg-type]
         self.file = folder / "federation.toml"
         with self.changed() as content:
             for name in silent:
