@@ -103,11 +103,13 @@ class Tunnel:
     def _read(self, key: tuple[str, str], pipe: _Pipe) -> None:
         """Send on what this party's mesh writes, until either end closes."""
         number = 0
-        with suppress(OSError):
+        gone = suppress(OSError, RuntimeError)  # the stream was closed; the engine's threads ended
+        with gone:
             while data := pipe.stream.recv(CHUNK_BYTES):
                 self._send(key, number, data)
                 number += 1
-        self._send(key, number, b"")  # the end
+        with gone:
+            self._send(key, number, b"")  # the end
         self._forget(key, pipe)
 
     def _send(self, key: tuple[str, str], number: int, data: bytes) -> None:
