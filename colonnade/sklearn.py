@@ -256,11 +256,10 @@ class VerticalEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         if not len(common):
             raise DataError("there is no row that all partners share with us: try together=False")
         rows = torch.from_numpy(common)
-        # Each party standardises what it shares by itself; only then is one's scale like another's.
-        matrices = [_standardised(own[rows])]
+        matrices = [fedsvd.standardised(own[rows])]
         for positions, theirs in group:
             place = np.searchsorted(positions, common)  # both ascend
-            matrices.append(_standardised(theirs[torch.from_numpy(place)]))
+            matrices.append(fedsvd.standardised(theirs[torch.from_numpy(place)]))
         return rows, fedsvd.left_vectors_of(matrices, self.q, seed=seed, block=self.block)
 
     def _without_ids(self, X: Any, *, fitted: bool = False) -> tuple[list[Hashable] | None, Any]:  # noqa: N803
@@ -398,12 +397,6 @@ def _matched(
 def _is_numbered(index: Any) -> bool:
     """Whether it is the one that a table has before anybody gives it one."""
     return type(index).__name__ == "RangeIndex" and index.name is None and index.start == 0
-
-
-def _standardised(matrix: Tensor) -> Tensor:
-    spread = matrix.std(0, correction=0)
-    flat = spread <= 1e-12 * matrix.abs().amax(0)
-    return (matrix - matrix.mean(0)) / torch.where(flat, 1.0, spread)
 
 
 def _plain(value: Any) -> Any:

@@ -28,7 +28,6 @@ from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Any, Literal
 
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -42,7 +41,7 @@ from colonnade.models.layers import Activation
 from colonnade.party import Party, derive
 from colonnade.privacy import fedsvd, keys
 from colonnade.privacy.masking import Masks
-from colonnade.wire import Kind, Peer
+from colonnade.wire import Kind, Peer, codec
 
 WIDTH = Kind("width", (1,), reveals="how many columns the sender has", dtype="int64")
 MASKS = Kind(
@@ -220,10 +219,10 @@ async def send_masked(
     """Everything a party does until its masked matrix is at the server; A, for step 4."""
     rows = own_rows(me)[shared_rows(me, cfg)]
     key_generator.send(WIDTH, torch.tensor([rows.shape[1]]))
-    seed, b = opened(await key_generator.recv(MASKS), secrets[key_generator.name])
+    seed, b = opened(await key_generator.recv(MASKS), secrets[key_generator.name], rows.shape[1])
     a = fedsvd.row_mask(seed, len(rows), block=cfg.block)
     with me.timing("fedsvd"):
-        masked = fedsvd.mask_matrix(standardised(rows), a, b)
+        masked = fedsvd.mask_matrix(fedsvd.standardised(rows), a, b)
     server.send(SHAPE, torch.tensor(masked.shape))
     for strip in fedsvd.to_strips(masked, masks_of(me, server.name, key_generator, secrets, cfg)):
         server.send(MASKED, strip)
@@ -265,27 +264,27 @@ def own_rows(me: Party) -> Tensor:
     return torch.cat([batch.x.flatten(1) for batch in me.rows("train")]).double().cpu()
 
 
-def standardised(matrix: Tensor) -> Tensor:
-    """By its own statistics: only then is one party's scale like another's."""
-    spread = matrix.std(0, correction=0)
-    flat = spread <= 1e-12 * matrix.abs().amax(0)
-    return (matrix - matrix.mean(0)) / torch.where(flat, 1.0, spread)
-
-
 def sealed(seed: bytes, mask: fedsvd.ColumnMask, secret: bytes) -> Tensor:
     """Of A, and of one party's rows of B, what only that party can read."""
-    tensors = {"seed": torch.frombuffer(bytearray(seed), dtype=torch.uint8)}
-    tensors |= {f"columns{k}": columns for k, columns in enumerate(mask.columns)}
-    tensors |= {f"block{k}": block.contiguous() for k, block in enumerate(mask.blocks)}
-    text = keys.seal(secret, "masks", safetensors.torch.save(tensors))
+    blocks = zip(mask.columns, mask.blocks, strict=True)
+    parts = {f"{k}": {"columns": c, "block": b} for k, (c, b) in enumerate(blocks)}
+    text = keys.seal(secret, "masks", codec.encode({"seed": seed, "parts": parts}))
     return torch.frombuffer(bytearray(text), dtype=torch.uint8)
 
 
-def opened(message: Tensor, secret: bytes) -> tuple[bytes, fedsvd.ColumnMask]:
-    found = safetensors.torch.load(keys.unseal(secret, "masks", message.numpy().tobytes()))
-    seed = found.pop("seed").numpy().tobytes()
-    numbers = range(len(found) // 2)
-    columns, blocks = ([found[f"{what}{k}"] for k in numbers] for what in ("columns", "block"))
+def opened(message: Tensor, secret: bytes, width: int) -> tuple[bytes, fedsvd.ColumnMask]:
+    """What `sealed` was given, for a party with so many columns; anything else is refused."""
+    found: Any = codec.decode(keys.unseal(secret, "masks", message.numpy().tobytes()))
+    try:
+        seed, parts = found["seed"], [found["parts"][f"{k}"] for k in range(len(found["parts"]))]
+        columns, blocks = ([part[key] for part in parts] for key in ("columns", "block"))
+        order = torch.cat(columns).sort().values
+        fits = len(seed) == fedsvd.SEED_BYTES and torch.equal(order, torch.arange(width))
+        fits &= all(b.dim() == 2 and len(b) == len(c) for c, b in zip(columns, blocks, strict=True))
+    except (KeyError, TypeError, AttributeError, RuntimeError):
+        fits = False
+    if not fits:
+        raise Untrusted(f"the key generator's masks do not fit {width} columns")
     return seed, fedsvd.ColumnMask(tuple(columns), tuple(blocks))
 
 

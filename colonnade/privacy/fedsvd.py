@@ -219,6 +219,13 @@ def _bounds(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 # ---- 2., 3. a party ------------------------------------------------------------------------------
 
 
+def standardised(matrix: Tensor) -> Tensor:
+    """By its own statistics: only then is one party's scale like another's."""
+    spread = matrix.std(0, correction=0)
+    flat = spread <= 1e-12 * matrix.abs().amax(0)
+    return (matrix - matrix.mean(0)) / torch.where(flat, 1.0, spread)
+
+
 def mask_matrix(matrix: Tensor, a: RowMask, b: ColumnMask) -> Tensor:
     """Ŝ_k = A S_k B_k (Eq. 2): (rows, own width) → (rows, whole width)."""
     return b.apply(a.apply(matrix))

@@ -13,7 +13,7 @@ from torch import Tensor
 import colonnade
 from colonnade import enrich, state
 from colonnade.enrich import Enricher
-from colonnade.errors import ColonnadeError, ConfigError, MethodError
+from colonnade.errors import ColonnadeError, ConfigError, MethodError, Untrusted
 from colonnade.methods import vfedtrans
 from colonnade.party import Party
 from colonnade.privacy import fedsvd
@@ -90,7 +90,7 @@ def test_the_task_party_learns_the_joint_u(tmp_path: Path, monkeypatch: pytest.M
     assert x.shape == (ROWS, 22) and len(shared) == 90 and target.shape == (90, Q)
     assert [len(matrix) for matrix in matrices.values()] == [90] * 3
     # The task party's own matrix is that of its shared rows, in their order.
-    assert torch.allclose(matrices[0], vfedtrans.standardised(x[shared]))
+    assert torch.allclose(matrices[0], fedsvd.standardised(x[shared]))
     u, _, _ = torch.linalg.svd(torch.cat(list(matrices.values()), 1), full_matrices=False)
     due = fedsvd.fix_signs(u)[:, :Q]
     assert float((target - due).abs().max()) <= vfedtrans.GRID / 90**0.5
@@ -165,3 +165,19 @@ def test_a_resumed_run_ends_with_the_same_weights(
     colonnade.run(settings(checkpoint=checkpoint), resume=out)
     assert not seen  # the transfer is not done again
     assert same(weights(out, "party1"), weights(folder, "party1"))
+
+
+def test_masks_that_do_not_fit_are_refused() -> None:
+    """A key generator with a mistake, or worse, is named before anything is masked with them."""
+    secret, seed = b"k" * 32, fedsvd.new_seed()
+    mask = fedsvd.column_masks(fedsvd.new_seed(), [5, 4], block=3)[0]
+    back_seed, back = vfedtrans.opened(vfedtrans.sealed(seed, mask, secret), secret, 5)
+    assert back_seed == seed
+    for one, other in zip(
+        (*mask.columns, *mask.blocks), (*back.columns, *back.blocks), strict=True
+    ):
+        assert torch.equal(one, other)
+    short = fedsvd.ColumnMask(mask.columns, tuple(block[:1] for block in mask.blocks))
+    for bad, said, width in ((seed, mask, 4), (seed[:-1], mask, 5), (seed, short, 5)):
+        with pytest.raises(Untrusted, match=f"do not fit {width} columns"):
+            vfedtrans.opened(vfedtrans.sealed(bad, said, secret), secret, width)

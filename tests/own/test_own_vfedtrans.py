@@ -92,10 +92,10 @@ def test_common_training_rows_teach_and_all_own_rows_are_used(tmp_path: Path) ->
     # By hand: whose rows these are, at the bank and at the shop.
     (ids, own, _), (other_ids, theirs, _) = people().values()
     common = set(ids) & set(other_ids)
-    assert torch.allclose(matrices[0], vfedtrans.standardised(x[shared]))
+    assert torch.allclose(matrices[0], fedsvd.standardised(x[shared]))
 
     def who(matrix: Tensor, names: list[str], values: Any) -> list[str]:
-        scaled = vfedtrans.standardised(matrix)
+        scaled = fedsvd.standardised(matrix)
         places = {name: place for place, name in enumerate(names)}
         best = {}
         for name in common:
