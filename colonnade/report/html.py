@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from colonnade.data import IN_MEMORY
@@ -282,6 +282,8 @@ def _confusion(result: Result) -> dict[str, Any] | None:
         return None
     classes = known if len(known) == len(matrix) else [str(i) for i in range(len(matrix))]
     totals = [sum(row) for row in matrix]
+    largest = totals.index(max(totals))
+    found = [row[i] / totals[i] for i, row in enumerate(matrix) if totals[i]]
     mistakes = sorted(
         ((n, i, j) for i, row in enumerate(matrix) for j, n in enumerate(row) if i != j and n),
         key=lambda m: (-m[0], m[1], m[2]),
@@ -291,6 +293,8 @@ def _confusion(result: Result) -> dict[str, Any] | None:
         "several": len(test.get("per_party", {})) > 1,
         "classes": [units.shorten(c, 24) for c in classes],
         "upright": max(len(c) for c in classes) > 4,
+        "largest": {"name": classes[largest], "share": totals[largest] / max(sum(totals), 1)},
+        "balanced": fmean(found) if found else None,
         "mistakes": [
             {
                 "true": classes[i],

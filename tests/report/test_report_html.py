@@ -183,6 +183,15 @@ def test_confusion_by_number_of_classes(tmp_path: Path) -> None:
     assert len(many) < 300_000
 
 
+def test_accuracy_is_held_against_the_largest_class(tmp_path: Path) -> None:
+    """Nine of ten rows are of one class: 90 % is no achievement, and the mean over classes shows."""
+    result = example(classes=["no", "yes"])
+    result["metrics"]["test"]["confusion"] = [[900, 0], [80, 20]]
+    _, parsed = page(tmp_path, result)
+    assert "To answer no every time would be right for 90.0 % of the rows." in parsed.text
+    assert "60.0 % were found (balanced accuracy)" in parsed.text
+
+
 def test_many_parties_are_summed(tmp_path: Path) -> None:
     parties = [f"drone{i}" for i in range(40)]
     _, parsed = page(tmp_path, example(parties=parties, everybody_predicts=True))
