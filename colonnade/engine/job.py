@@ -56,7 +56,7 @@ def write(federation: Federation, run: str, relay: bool, folder: Path) -> Path:
         app / "config_fed_server.json",
         {
             "format_version": 2,
-            "task_request_interval": 0.2,  # seconds until a site asks again for something to do
+            "server": {"task_request_interval": 0.2},  # seconds until a site asks for the next task
             "workflows": [{"id": "conductor", "path": CONDUCTOR, "args": conductor}],
             "components": [{"id": "tensorboard", "path": TENSORBOARD, "args": {}}],
         },
