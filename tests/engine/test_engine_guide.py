@@ -75,6 +75,12 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, s
     environment = os.environ | {"PATH": path, "COLUMNS": "100"}
     running: list[subprocess.Popen[str]] = []
     said = ""
+
+    def end_of(process: subprocess.Popen[str], text: str) -> str:
+        out, _ = process.communicate(timeout=SECONDS)
+        assert process.returncode == 0, f"{text}\n{out}"
+        return out
+
     try:
         for kind, who, text in blocks():
             first = [sys.executable, "-c"]
@@ -94,10 +100,11 @@ def followed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, s
                 start_new_session=True,
             )
             running.append(process)
-            if not stays:
-                out, _ = process.communicate(timeout=SECONDS)
-                assert process.returncode == 0, f"{who}: {text}\n{out}"
-                said += out
+            if len(running) == 1:
+                alone = process, text  # nothing after it needs it, so it goes on meanwhile
+            elif not stays:
+                said += end_of(process, text)
+        end_of(*alone)
         yield folder, said
     finally:
         for process in running:
