@@ -22,6 +22,7 @@ from colonnade.align.phase import plainly
 from colonnade.assemble import Federation
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY, Column, Preparation, Split
+from colonnade.data.own import Own
 from colonnade.errors import DataError, RunError
 from colonnade.method import bind
 from colonnade.partition import View
@@ -73,6 +74,7 @@ class NewRows:
     rows: Mapping[str, Tensor]  # by party, equally many where they are predicted together
     names: Mapping[str, tuple[str, ...]]  # what each party calls them
     left_out: Mapping[str, int]  # rows of its file that not all have
+    truth: Mapping[str, tuple[str, ...]]  # their labels, as far as the files have them; "": none
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,7 @@ class Trained:
         rows = {name: own.x[kept[name]] for name, own in found.items()}
         names = {n: tuple(own.ids[row] for row in kept[n].tolist()) for n, own in found.items()}
         left = {name: len(own.ids) - len(kept[name]) for name, own in found.items()}
+        truth = self._truth(found, kept, alone=alone)
         if pooled:
             rows = {assemble.POOLED: torch.cat([rows[name] for name in columns], 1)}
             names = {assemble.POOLED: names[next(iter(columns))]}
@@ -169,7 +172,21 @@ class Trained:
         for name in self.config.files:  # labels, and nothing to predict from
             if name in self.result["parties"] and name not in (*absent, *prepared):
                 prepared[name] = torch.empty(len(next(iter(prepared.values()))), 0)
-        return NewRows(prepared, names, left)
+        return NewRows(prepared, names, left, truth)
+
+    def _truth(
+        self, found: Mapping[str, Own], kept: Mapping[str, Tensor], *, alone: bool
+    ) -> dict[str, tuple[str, ...]]:
+        """The labels of new rows, by who predicts them: the holder's, where rows are common."""
+        own = {
+            name: tuple(file.labels[row] for row in kept[name].tolist())
+            for name, file in found.items()
+            if file.labels and set(file.labels) & set(self.result["data"]["classes"])
+        }
+        if alone:
+            return own
+        holder = self.config.run.label_holder or next(iter(own), "")
+        return dict.fromkeys(self.result["parties"], own[holder]) if holder in own else {}
 
     def changed(self) -> list[str]:
         """The parties whose own files are not what they were when the run read them."""

@@ -269,13 +269,15 @@ def _predict(arguments: argparse.Namespace) -> None:
     rows = _new_rows(arguments, trained)
     warnings = [] if rows is not None else _changed(trained)
     predictions = trained.predict(rows, arguments.absent)
-    truth = None if rows is not None else trained.labels()
+    truth = _truth(rows, trained, predictions)
     out = arguments.out or arguments.run / "predictions.csv"
     _write_predictions(predictions, truth, out)
     table = Table("Party", "Rows", "Accuracy", box=None)
     shown = []
     for name, prediction in predictions.items():
-        right = None if truth is None else float((prediction.codes == truth).double().mean())
+        pairs = zip(prediction.labels, truth.get(name, ()), strict=name in truth)
+        hits = [label == true for label, true in pairs if true]
+        right = sum(hits) / len(hits) if hits else None
         table.add_row(name, str(len(prediction)), "" if right is None else units.percent(right))
         shown.append({"party": name, "rows": len(prediction), "accuracy": right})
     console.print(table)
@@ -293,6 +295,18 @@ def _predict(arguments: argparse.Namespace) -> None:
         _say(json.dumps(content | {"warnings": warnings}))
     elif arguments.quiet:
         _say(str(out))
+
+
+def _truth(
+    rows: Any, trained: predict.Trained, predictions: Mapping[str, predict.Prediction]
+) -> Mapping[str, Sequence[str]]:
+    """The true labels, by who predicts; "" where there is none."""
+    if isinstance(rows, predict.NewRows):
+        return rows.truth
+    if rows is not None:
+        return {}
+    codes = trained.labels().tolist()
+    return {name: [found.classes[code] for code in codes] for name, found in predictions.items()}
 
 
 def _new_rows(arguments: argparse.Namespace, trained: predict.Trained) -> Any:
@@ -344,16 +358,18 @@ def _has_number(line: str) -> bool:
     return False
 
 
-def _write_predictions(predictions: Any, truth: Any, out: Path) -> None:
+def _write_predictions(
+    predictions: Mapping[str, predict.Prediction], truth: Mapping[str, Sequence[str]], out: Path
+) -> None:
     try:
         with out.open("w", newline="", encoding="utf-8") as file:
             writer = csv.writer(file)
-            label = [] if truth is None else ["label"]
+            label = ["label"] if truth else []
             writer.writerow(["party", "id", "predicted", "probability", *label])
             for name, prediction in predictions.items():
                 best = prediction.probabilities.max(1).values.tolist()
                 ids, labels = prediction.names or prediction.ids.tolist(), prediction.labels
-                known = [] if truth is None else [prediction.classes[c] for c in truth.tolist()]
+                known = truth.get(name, [""] * len(labels)) if truth else ()
                 for number, (row, predicted, share) in enumerate(
                     zip(ids, labels, best, strict=True)
                 ):

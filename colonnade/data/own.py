@@ -98,7 +98,7 @@ class Own:
     ids: list[str]
     columns: tuple[Column, ...]
     x: Tensor  # float32 (n, columns); NaN: no number, -1: no category, or one not known
-    labels: list[str] | None
+    labels: list[str] | None  # "": later rows may lack one
     notes: tuple[str, ...]
 
 
@@ -124,7 +124,8 @@ def read(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None = None)
     """All rows of a party's file.
 
     Give `like`, the columns of training, for later rows: they are looked for by name, equal
-    categories get equal codes, one that training had not gets -1, and labels are not read.
+    categories get equal codes, one that training had not gets -1, and a label may be missing.
+    With no columns, `()`, nothing but ids is read.
     """
     path = file.path(folder)
     table, form = _open_table(path, file.delimiter)
@@ -133,7 +134,7 @@ def read(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None = None)
     if not first.ids:
         raise DataError(f"{path} has no rows: below the names of the columns there is nothing")
     _check_ids(table, file.id, first.ids)
-    labels = _checked_labels(table, label, first.labels)
+    labels = _checked_labels(table, label, first.labels, some=like is not None)
     known = {column.name: column for column in like or ()}
     columns, kinds = _typed(table, features, first, known)
     for place, column in enumerate(columns):
@@ -173,9 +174,9 @@ def _choose(
     for name in named:
         if name not in names:
             raise _no_column(path, name, names)
-    if like is not None:
-        return None, named[1:]
     label = file.label if file.label in names else None
+    if like is not None:
+        return (label if like and label not in named else None), named[1:]
     taken = {file.id, label, *file.leave_out}
     features = list(file.features) or [name for name in names if name not in taken]
     for name in features:
@@ -445,12 +446,17 @@ def _check_ids(table: Table, name: str, ids: list[str]) -> None:
     )
 
 
-def _checked_labels(table: Table, name: str | None, labels: list[str]) -> list[str] | None:
+def _checked_labels(
+    table: Table, name: str | None, labels: list[str], *, some: bool
+) -> list[str] | None:
+    """All of them, or none; with `some`, "" where there is none."""
     if name is None:
         return None
     absent = [row for row, label in enumerate(labels) if label.casefold() in _ABSENT]
     if len(absent) == len(labels):
         return None
+    if some:
+        return ["" if label.casefold() in _ABSENT else label for label in labels]
     if absent:
         raise DataError(
             f"{table.path}, {table.place(absent[0])}, column '{name}': there is no label, as in "

@@ -54,7 +54,7 @@ class Screen(Watch):
         if result is None:
             outcome = [f"failed: {error}"]
         else:
-            accuracies = [fill for fill in run.fills if fill.metric not in (PSNR, SSIM, SECONDS)]
+            accuracies = [fill for fill in run.fills if _accuracy(fill.metric)]
             numbers = [n for fill in accuracies if (n := value(result, fill)) is not None]
             low, high = min(numbers, default=0.0), max(numbers, default=0.0)
             shown = f"{low:.2f} %" if low == high else f"{low:.2f} to {high:.2f} %"
@@ -81,6 +81,10 @@ class Screen(Watch):
         full = round(self._done / self._total * BAR)
         bar = "━" * full + "╌" * (BAR - full)
         return Text(f"  {bar} {self._done} of {self._total} runs  {self._left()}")
+
+
+def _accuracy(metric: str) -> bool:
+    return metric not in (PSNR, SSIM, SECONDS) and not metric.startswith("ppm")
 
 
 def show(content: Content, console: Console) -> None:

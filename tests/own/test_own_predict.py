@@ -82,6 +82,41 @@ def test_rows_are_joined_by_their_ids(
             assert share.tolist() == pytest.approx(whole.probabilities[at].tolist(), abs=1e-5)
 
 
+@pytest.mark.parametrize("method", ["splitnn", "centralised", "local"])
+def test_labels_of_new_rows_are_scored(
+    method: str, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By the label holder's file; rows without a label are predicted and not counted."""
+    head, *lines = rows_of(trained, "bank", slice(0, 80))
+    at = head.split(",").index("verdict")
+    cells = [line.split(",") for line in lines]
+    for row in cells[::3]:
+        row[at] = ""
+    true = {row[0]: row[at] for row in cells}
+    found = told(
+        capsys,
+        trained / method,
+        *new(trained, tmp_path, bank=[head, *(",".join(row) for row in cells)]),
+    )
+    assert [line["label"] for line in found["lines"]] == [
+        true[line["id"]] for line in found["lines"]
+    ]
+    scored = [line for line in found["lines"] if line["label"]]
+    right = sum(line["predicted"] == line["label"] for line in scored)
+    assert 0 < len(scored) < len(found["lines"])
+    assert found["parties"][0]["accuracy"] == pytest.approx(right / len(scored))
+
+
+def test_a_column_of_other_labels_scores_nothing(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head, *lines = rows_of(trained, "bank", slice(0, 80))
+    at = head.split(",").index("verdict")
+    other = [",".join([*(c := line.split(","))[:at], "soon", *c[at + 1 :]]) for line in lines]
+    found = told(capsys, trained / "splitnn", *new(trained, tmp_path, bank=[head, *other]))
+    assert found["parties"][0]["accuracy"] is None and "label" not in found["lines"][0]
+
+
 def test_what_is_left_out_is_said(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -184,7 +184,7 @@ def test_confusion_by_number_of_classes(tmp_path: Path) -> None:
 
 
 def test_accuracy_is_held_against_the_largest_class(tmp_path: Path) -> None:
-    """Nine of ten rows are of one class: 90 % is no achievement, and the mean over classes shows."""
+    """Nine of ten rows are of one class: 90 % is no achievement."""
     result = example(classes=["no", "yes"])
     result["metrics"]["test"]["confusion"] = [[900, 0], [80, 20]]
     _, parsed = page(tmp_path, result)
