@@ -243,12 +243,13 @@ class _Own:
         self.policy: Policy | None = None
 
     def checks(self) -> list[Check]:
+        data = self._data()  # which the policy's limits refer to
         found = [
             *self._certificates(),
             *self._key_files(),
             self._signing_key(),
             *self._policy(),
-            self._data(),
+            data,
         ]
         if self.rows is not None and all(check.verdict != "problem" for check in found):
             found.append(self._together(self.rows))
@@ -344,32 +345,18 @@ class _Own:
             yield Check("policy", "problem", said, "give --policy FILE, or [policy] in the file")
             return
         self.policy = policy
-        bad = list(self._hopeless(policy))
-        yield from bad
         needed = [kind.name for kind in member.sends_of(self.federation, self.me.name)]
-        denied = [name for name in needed if name not in policy.allow]
-        if denied:
-            said = f"{policy.source} keeps inside {', '.join(denied)}, which this party must send"
-            yield Check("policy", "problem", said, "add [allow.…] for each, or the run will stop")
-        elif not bad:
+        features = None if self.rows is None else self.rows.width
+        bad = list(member.forbidden(self.federation, self.me.name, policy, features))
+        for said, move in bad:
+            yield Check("policy", "problem", said, move)
+        if not bad:
             said = f"{policy.source} allows what is sent: {', '.join(needed) or 'nothing'}"
             yield Check("policy", "ok", said)
         spare = [name for name in policy.allow if name in kinds and name not in needed]
         if spare and given is not None:  # a policy for all parties allows what others send
             said = f"{policy.source} also allows {', '.join(spare)}, which is never sent here"
             yield Check("policy", "warning", said, "take it out: what is not needed stays inside")
-
-    def _hopeless(self, policy: Policy) -> Iterator[Check]:
-        """Rules that nothing can ever pass."""
-        members = self.federation.names
-        for kind, rule in policy.allow.items():
-            for peer in rule.to or ():
-                if peer not in members:
-                    said = f"allow.{kind}.to names '{peer}', which is no member"
-                    yield Check("policy", "problem", said, f"one of {', '.join(members)}")
-            if rule.min_members > len(members):
-                said = f"allow.{kind} asks for {rule.min_members} members; there are {len(members)}"
-                yield Check("policy", "problem", said, "lower min_members, or let others join")
 
     def _data(self) -> Check:
         brings = self.federation.role(self.me.name).rows

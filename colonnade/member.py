@@ -23,6 +23,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator,
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from math import prod
 from pathlib import Path
 from typing import Any, Literal
 
@@ -217,6 +218,43 @@ def sends_of(federation: Federation, name: str) -> tuple[Kind, ...]:
     sent = method.sent_by(cast[name], options, passives)
     aligns = federation.run.align is not None and method.roles[cast[name]].rows
     return (*sent, *KINDS) if aligns else sent
+
+
+def forbidden(
+    federation: Federation, name: str, policy: Policy, features: int | None = None
+) -> Iterator[tuple[str, str]]:
+    """Why a policy does not let a party play its role, and what to do about it, as far as that is
+    known before the first message. What `bytes` and `releases` leave over is counted at the gate.
+
+    features  numbers per row of the party's own features; None: not known yet
+    """
+    members, sent = federation.names, sends_of(federation, name)
+    for kind, rule in policy.allow.items():
+        for peer in rule.to or ():
+            if peer not in members:
+                said = f"allow.{kind}.to names '{peer}', which is no member"
+                yield said, f"one of {', '.join(members)}"
+        if rule.min_members > len(members):
+            said = f"allow.{kind} asks for {rule.min_members} members; there are {len(members)}"
+            yield said, "lower min_members, or let others join"
+    for one in sent:
+        width = _width(one, federation.run.options)
+        most = policy.allow[one.name].widest(features) if one.name in policy.allow else width
+        if width > most:
+            said = f"allow.{one.name} lets out {most} numbers per row; {width} would be sent"
+            yield said, "choose a smaller embedding, or change `width` or `width_ratio`"
+    if denied := [one.name for one in sent if one.name not in policy.allow]:
+        said = f"{policy.source} keeps inside {', '.join(denied)}, which this party must send"
+        yield said, "add [allow.…] for each, or the run will stop"
+
+
+def _width(kind: Kind, options: Any) -> int:
+    """Numbers per row of its messages, where the options name all dimensions; else 0."""
+    first, *others = kind.shape or ("",)
+    if first != "batch":
+        return 0
+    sizes = [size if isinstance(size, int) else getattr(options, size, 0) for size in others]
+    return prod(size if isinstance(size, int) else 0 for size in sizes)
 
 
 def take_part(

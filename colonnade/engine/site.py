@@ -113,8 +113,12 @@ class Site(Executor):  # type: ignore[misc]  # NVFlare has no types
             return told | {"problem": self._problem(error, fl_ctx)}
         self._setup = replace(setup, runtime="nvflare", token=self._run)
         self._out = sitefile.run_folder(place, file, folder, self._run)
-        taken = "" if self._relay else _taken(shared, party)
-        return told | ({"problem": taken} if taken else {})
+        denied = member.forbidden(shared, party, setup.policy, setup.rows.width)
+        why = "; ".join(said for said, _ in denied)
+        problem = f"its policy forbids this job: {why}" if why else ""
+        if not problem and not self._relay:
+            problem = _taken(shared, party)
+        return told | ({"problem": problem} if problem else {})
 
     def _problem(self, error: ColonnadeError, fl_ctx: Any) -> str:
         """All of it to the site's own log; what the engine may know of it."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -85,7 +85,9 @@ def setup_of(
     if shared.role(party).rows and not file.data:
         raise RunError(f"'{party}' names no data: write in its {FILE} where its rows lie")
     rows = member.read_rows(folder / file.data if file.data else None, shared, party)
-    policy = Policy.load(folder / file.policy) if file.policy else None
+    policy = Policy.load(folder / file.policy) if file.policy else shared.policy
+    if policy is not None:  # what it denies is told, and paths are not
+        policy = replace(policy, source=Path(policy.source).name)
     return member.prepare(
         shared, party, rows, folder / file.keys, policy, file.device or None, place.keys
     )

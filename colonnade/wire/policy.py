@@ -52,6 +52,13 @@ class Allow:
     min_batch: int = 0
     min_members: int = 0
 
+    def widest(self, features: int | None) -> float:
+        """Most numbers per row of a message; features: the party's own, None: not known."""
+        limits = [self.width] if self.width else []
+        if self.width_ratio and features is not None:
+            limits.append(_times(self.width_ratio, features))
+        return min(limits, default=math.inf)
+
     def table(self) -> dict[str, Any]:
         """In the form of the file, without what is left at its default."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}

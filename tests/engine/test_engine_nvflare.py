@@ -378,6 +378,54 @@ def test_each_run_has_a_folder_of_its_own(tmp_path: Path) -> None:
         assert found == [tmp_path / kept / "a", tmp_path / kept / "b"]
 
 
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The shop's, whose role sends embeddings of width 16 to the bank."""
+    folder = tmp_path_factory.mktemp("kit")
+    shared = handed_out(folder, "splitnn", splitnn={"dim": 16})
+    kits.provision(shared, folder / "kits")
+    machine.settle(folder / "kits", "splitnn", {"shop": machine.site_file(folder, "shop")})
+    return folder / "kits" / "shop"
+
+
+def asked(kit: Path, policy: str) -> str:
+    """What the shop's site answers before a job begins, with a policy of its own."""
+    from colonnade.engine.site import Site
+
+    place = kit / "local" / sitefile.FOLDER / "splitnn"
+    (place / "policy.toml").write_text(policy)
+    text = (place / sitefile.FILE).read_text().partition("policy = ")[0]
+    (place / sitefile.FILE).write_text(f'{text}policy = "policy.toml"\n')
+    context = mock.MagicMock()
+    context.get_identity_name.return_value = "shop"
+    workspace = context.get_engine.return_value.get_workspace.return_value
+    workspace.get_site_config_dir.return_value = str(kit / "local")
+    workspace.get_startup_kit_dir.return_value = str(kit / "startup")
+    workspace.get_root_dir.return_value = str(kit)
+    site = Site("splitnn", "run-1")
+    told = json.loads(site.execute(job.CHECK, None, context, None)["told"])
+    found = job.complaints(told["facts"], {"shop": told}, ["shop"])
+    assert str(kit) not in str(found)
+    return "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("policy", "said"),
+    [
+        ("[allow.embedding]\nwidth = 16\nwidth_ratio = 1", ""),
+        ("", "policy.toml keeps inside embedding, which this party must send"),
+        ("[allow.embedding]\nwidth = 15", "allow.embedding lets out 15 numbers per row; 16 would"),
+        ("[allow.embedding]\nwidth_ratio = 0.9", "allow.embedding lets out 14 numbers per row"),
+        ("[allow.embedding]\nmin_members = 5", "allow.embedding asks for 5 members; there are 4"),
+        ('[allow.embedding]\nto = ["bnak"]', "allow.embedding.to names 'bnak', which is no"),
+    ],
+)
+def test_a_site_refuses_what_its_policy_forbids(kit: Path, policy: str, said: str) -> None:
+    """Before its role begins, and so before the first message; who submits is told why."""
+    answer = asked(kit, policy)
+    assert answer.startswith(f"'shop': its policy forbids this job: {said}") if said else not answer
+
+
 def test_parties_of_two_jobs_do_not_agree(tmp_path: Path) -> None:
     shared = handed_out(tmp_path, "splitnn")
     rows = member.read_rows(tmp_path / "parties" / "bank-rows.json", shared, "bank")
