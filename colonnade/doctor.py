@@ -1,6 +1,7 @@
 """Everything that can be known about a run before it begins, with what to do about it.
 
     a run file   its settings, every party's own file, what these have in common
+    a site.toml  the same as of a party, with the certificate of its startup kit, and its engine
     the file     members, links, method, what crosses and what that reveals, one digest of it all
     the party    certificate, keys, policy, rows, run folder, disk
     the network  its own port, and whoever it would dial
@@ -29,7 +30,7 @@ from itertools import combinations
 from math import prod
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from colonnade import assemble, member
 from colonnade import config as configuration
@@ -48,6 +49,9 @@ from colonnade.result import read_json
 from colonnade.rows import Rows
 from colonnade.version import __version__
 from colonnade.wire.policy import Policy
+
+if TYPE_CHECKING:
+    from colonnade.net.mesh import Keys
 
 T = TypeVar("T")
 SECONDS = 2.0  # for everything that waits for a network
@@ -77,6 +81,8 @@ class Mine:
     rows: Callable[[Federation], Rows] | None  # None: the file was not named
     policy: Path | None
     out: Path | None  # None: runs/<federation>-<party>
+    tls: Keys | None = None  # of a startup kit; None: its certificate lies with its keys
+    server: str = ""  # HOST:PORT of an engine that starts it; empty: nobody does
 
 
 def examine(path: Path, mine: Mine | None = None) -> list[Check]:
@@ -180,6 +186,55 @@ def _rows_of(run: Config) -> Iterator[Check]:
         yield Check("may cross", "ok", f"{kind.name} ({kind.describe()}) reveals {kind.reveals}")
 
 
+# ---- a site of an engine -------------------------------------------------------------------------
+
+
+def is_site(path: Path) -> bool:
+    """Whether it says what a site brings to a federation of NVFlare."""
+    return path.name == "site.toml"
+
+
+def examine_site(path: Path) -> list[Check]:
+    """All checks of what one site brings: its site.toml lies in its startup kit."""
+    if why := _network():
+        return [Check("file", "problem", why, "pip install 'colonnade[nvflare]'")]
+    from colonnade.engine import job, sitefile
+
+    folder = path.absolute().parent
+    kit = folder.parent.parent.parent
+    place = sitefile.Workplace(kit / "local", kit / "startup", kit / "runs")
+    try:
+        file, _, shared = sitefile.federation_of(place, folder.name)
+        name = job.party_of(certs.facts(place.keys.certificate).party)
+        server = read_json(kit / "startup" / "fed_client.json")["servers"][0]["service"]["target"]
+    except ColonnadeError as error:
+        move = f"it belongs into local/{sitefile.FOLDER}/<federation>/ of a startup kit, complete"
+        return [*(Check("file", "problem", said, move) for said in _problems(error)), *_software()]
+
+    def rows(federation: Federation) -> Rows:
+        return member.read_rows(folder / file.data, federation, name)
+
+    mine = Mine(
+        name,
+        folder / file.keys,
+        rows if file.data else None,
+        folder / file.policy if file.policy else None,
+        sitefile.run_folder(place, file, folder, "any").parent,
+        place.keys,
+        server,
+    )
+    return [_may_build(kit, job.SITE), *examine(shared.path, mine)]
+
+
+def _may_build(kit: Path, component: str) -> Check:
+    """Whether the engine's site lets a job name our component."""
+    file = kit / "local" / "resources.json"
+    if file.exists() and component in read_json(file).get("class_allow_list", ()):
+        return Check("components", "ok", f"{file} lets jobs name {component}")
+    move = f'add "{component}" to class_allow_list there; resources.json.default is the original'
+    return Check("components", "problem", f"{file} does not let jobs name {component}", move)
+
+
 # ---- the file ------------------------------------------------------------------------------------
 
 
@@ -238,6 +293,10 @@ class _Own:
         self.names = {
             end: mine.keys / f"{me.name}.{end}" for end in ("pem", "key", "sign")
         }  # fmt: skip
+        self.authority, self.called = mine.keys / "ca.pem", me.name
+        if mine.tls is not None:
+            self.names |= {"pem": mine.tls.certificate, "key": mine.tls.key}
+            self.authority, self.called = mine.tls.authority, mine.tls.common_name(me.name)
         self.out = mine.out or Path("runs") / f"{federation.name}-{me.name}"
         self.rows: Rows | None = None
         self.policy: Policy | None = None
@@ -253,24 +312,28 @@ class _Own:
         ]
         if self.rows is not None and all(check.verdict != "problem" for check in found):
             found.append(self._together(self.rows))
-        found += [self._folder(), self._disk()]
+        if not self.mine.server:  # whose jobs have each a folder of their own
+            found.append(self._folder())
+        found.append(self._disk())
         if _network() is not None:
             return found  # said once, with the versions
         usable = all(c.verdict != "problem" for c in found if c.about in ("certificate", "keys"))
-        return [*found, *self._port(usable), *self._peers(usable)]
+        others = self._server(usable) if self.mine.server else self._peers(usable)
+        return [*found, *self._port(usable), *others]
 
     # ---- keys ----------------------------------------------------------------------------------
 
     def _certificates(self) -> Iterator[Check]:
-        authority = self.mine.keys / "ca.pem"
         try:
-            own, root = certs.check(self.names["pem"], authority, self.me.name), authority
-            issuer = certs.facts(root)
+            own = certs.check(self.names["pem"], self.authority, self.called)
+            issuer = certs.facts(self.authority)
         except ColonnadeError as error:
             move = (
                 f"`colonnade certs request {self.mine.keys} --party {self.me.name}`, send the .csr "
                 "to the authority, and put what comes back there"
             )
+            if self.mine.tls is not None:
+                move = "ask whoever made the startup kit for another"
             yield Check("certificate", "problem", str(error), move)
             return
         for about, facts, who in (
@@ -395,7 +458,9 @@ class _Own:
         """Whatever else `colonnade party` would refuse before it calls anybody."""
         mine = self.mine
         try:
-            setup = member.prepare(self.federation, self.me.name, rows, mine.keys, self.policy)
+            setup = member.prepare(
+                self.federation, self.me.name, rows, mine.keys, self.policy, tls=mine.tls
+            )
         except ColonnadeError as error:
             return Check(
                 "role", "problem", "; ".join(_problems(error)), "change [run], or the data"
@@ -504,11 +569,26 @@ class _Own:
                 move = "compare address, firewall, ca.pem and clocks of both parties"
                 yield Check(about, "problem", f"{who}: {said}", move)
 
+    def _server(self, usable: bool) -> Iterator[Check]:
+        """The engine's. Peers are there while a job runs, and not before."""
+        address = self.mine.server
+        host = address.rpartition(":")[0]
+        said = self._knock({host: address})[host] if usable else "not dialled"
+        if not said:
+            found = f"the server at {address} answers, and each accepts the other's certificate"
+            yield Check("engine", "ok", found)
+        elif said in (NOT_YET, "not dialled"):
+            move = "start the engine's server" if usable else "correct this site's own keys first"
+            yield Check("engine", "warning", f"the server at {address}: {said}", move)
+        else:
+            move = "is it the kit of this server? Compare address, firewall and clocks"
+            yield Check("engine", "problem", f"the server at {address}: {said}", move)
+
     def _knock(self, addresses: Mapping[str, str]) -> dict[str, str]:
         """What `diagnose` says about each peer."""
         from colonnade.net.mesh import Keys
 
-        keys = Keys.of(self.mine.keys, self.me.name)
+        keys = self.mine.tls or Keys.of(self.mine.keys, self.me.name)
         # Longer than it is waited for: a time-out in the handshake looks like success.
         works = {
             peer: partial(diagnose, address, peer, keys, 2 * SECONDS)

@@ -24,7 +24,10 @@ COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
     sub = command(
-        commands, "doctor", _doctor, "check a run file; or a federation file, and one party"
+        commands,
+        "doctor",
+        _doctor,
+        "check a run file; a federation file, and one party; or the site.toml of a startup kit",
     )
     sub.add_argument("federation", type=Path, metavar="FILE")
     sub.add_argument("--name", metavar="PARTY", help="check what this party brings, too")
@@ -39,7 +42,11 @@ def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
 def _doctor(arguments: argparse.Namespace) -> int:
     """1 where there is a problem."""
     mine = _mine(arguments)
-    if mine is None and doctor.is_run(arguments.federation):
+    if doctor.is_site(arguments.federation):
+        if mine is not None:
+            raise RunError("colonnade doctor: a site.toml says all of it itself: leave --name away")
+        checks = doctor.examine_site(arguments.federation)
+    elif mine is None and doctor.is_run(arguments.federation):
         checks = doctor.examine_run(arguments.federation)
     else:
         checks = doctor.examine(arguments.federation, mine)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import socket
 import threading
 import time
@@ -22,7 +23,7 @@ from unittest import mock
 import pytest
 
 import colonnade
-from colonnade import assemble, config, federation, member
+from colonnade import assemble, config, doctor, federation, member
 from colonnade.cli.main import main
 from colonnade.engine import job, kits, machine, sitefile
 from colonnade.engine.machine import Engine
@@ -218,6 +219,12 @@ def test_a_site_is_known_by_its_kit(place: Place) -> None:
         assert client["connection_security"] == "mtls"
 
 
+def test_the_doctor_finds_a_site_in_order(place: Place) -> None:
+    checks = doctor.examine_site(own_file(place.kits / "port"))
+    assert [check for check in checks if check.verdict != "ok"] == []
+    assert any("answers, and each accepts the other's" in check.found for check in checks)
+
+
 def test_no_site_may_build_other_classes_than_ours(place: Place) -> None:
     for name in (*SITES, "localhost"):
         local_files = place.kits / name / "local"
@@ -388,14 +395,45 @@ def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "kits" / "shop"
 
 
+def own_file(kit: Path) -> Path:
+    return kit / "local" / sitefile.FOLDER / "splitnn" / sitefile.FILE
+
+
+def test_the_doctor_of_a_site_says_what_is_wrong(
+    kit: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(kit, tmp_path / "kit")
+    file = own_file(tmp_path / "kit")
+    startup = tmp_path / "kit" / "startup"
+    assert main(["doctor", str(file), "--name", "shop"]) == 2
+    assert "leave --name away" in capsys.readouterr().err
+
+    def found() -> dict[str, str]:
+        assert main(["doctor", str(file), "--json"]) in (0, 1)
+        content = json.loads(capsys.readouterr().out)["checks"]
+        return {check["about"]: check["found"] for check in content if check["verdict"] != "ok"}
+
+    (about,) = found()
+    assert about == "engine"  # its server does not run
+    with mock.patch("colonnade.doctor.FEW_DAYS", 400):
+        assert re.search(r"of 'shop', by 'splitnn', .* days left", found()["certificate"])
+    file.write_text(file.read_text() + 'policy = "none.toml"\n')
+    (tmp_path / "kit" / "local" / "resources.json").unlink()
+    shutil.copyfile(kit.parent / "bank" / "startup" / "client.key", startup / "client.key")
+    said = found()
+    assert "none.toml: No such file" in said["policy"] and "is not the key of" in said["keys"]
+    assert "does not let jobs name colonnade.engine.site.Site" in said["components"]
+    (startup / "client.crt").unlink()
+    assert "client.crt" in found()["file"]
+
+
 def asked(kit: Path, policy: str) -> str:
     """What the shop's site answers before a job begins, with a policy of its own."""
     from colonnade.engine.site import Site
 
-    place = kit / "local" / sitefile.FOLDER / "splitnn"
-    (place / "policy.toml").write_text(policy)
-    text = (place / sitefile.FILE).read_text().partition("policy = ")[0]
-    (place / sitefile.FILE).write_text(f'{text}policy = "policy.toml"\n')
+    file = own_file(kit)
+    (file.parent / "policy.toml").write_text(policy)
+    file.write_text(machine.site_file(kit.parent.parent, "shop") + 'policy = "policy.toml"\n')
     context = mock.MagicMock()
     context.get_identity_name.return_value = "shop"
     workspace = context.get_engine.return_value.get_workspace.return_value
