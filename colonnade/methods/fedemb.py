@@ -457,7 +457,7 @@ def matched(me: Party, told: Sequence[Told], cfg: FedEmb) -> list[Tensor]:
 
 def tune(me: Party, joined: Joined, inputs: Tensor, targets: Tensor, cfg: FedEmb) -> Tensor:
     """4. A new optimiser in every round; returns the loss afterwards."""
-    optimizer = torch.optim.Adam(joined.parameters(), lr=cfg.server_lr)
+    optimizer = torch.optim.Adam(joined.parameters(), lr=cfg.server_lr, fused=True)
     seed = derive(me.schedule.seed, "tuning", me.position[1])
     generator = torch.Generator().manual_seed(seed)
     steps = cfg.server_epochs * -(-len(inputs) // cfg.server_batch)

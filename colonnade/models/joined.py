@@ -15,6 +15,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from colonnade.errors import ConfigError
 
@@ -48,11 +49,13 @@ class Joined(nn.Module):
         )
 
     def forward(self, x: Tensor) -> Tensor:
-        last = len(self.weights) - 1
-        for layer, (weight, bias) in enumerate(zip(self.weights, self.biases, strict=True)):
-            y = torch.einsum("bmi,moi->bmo", x, weight) + bias
-            x = y.sum(1) if layer == last else torch.relu(y + self.links[layer](x))
-        return x
+        *hidden, last = zip(self.weights, self.biases, strict=True)
+        for link, (weight, bias) in zip(self.links, hidden, strict=True):
+            assert isinstance(link, Link)
+            x = torch.relu(link.layer(x, weight, bias))
+        weight, bias = last
+        total: Tensor = torch.einsum("bmi,moi->bo", x, weight) + bias.sum(0)
+        return total
 
     def load(self, number: int, part: Mapping[str, Tensor]) -> None:
         """Let block `number` be this network: {"0.weight": …, "0.bias": …, "1.weight": …}."""
@@ -132,7 +135,7 @@ def take_back(module: nn.Module, part: Mapping[str, Tensor]) -> None:
 
 def _link(
     connect: Connect, count: int, into: int, out: int, rank: int, fan_in: int, start: float
-) -> nn.Module:
+) -> Link:
     if connect == "dense":
         return Dense(count, into, out, start)
     if connect == "low-rank":
@@ -140,31 +143,44 @@ def _link(
     return Sparse(count, into, out, fan_in, start) if connect == "sparse" else Nothing()
 
 
-class Nothing(nn.Module):
+class Link(nn.Module):
+    """What the networks hear of each other in one layer: (batch, count, into) → (…, count, out)."""
+
+    def layer(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """The whole layer: what each network makes of its own, and what it hears."""
+        own: Tensor = torch.einsum("bmi,moi->bmo", x, weight) + bias
+        heard: Tensor | float = self(x)
+        return own + heard
+
+
+class Nothing(Link):
     """α = 0 for ever."""
 
     def forward(self, x: Tensor) -> float:
         return 0.0
 
 
-class Dense(nn.Module):
+class Dense(Link):
     """Every neuron hears all neurons of the others: (count·out) × (count·into) weights."""
-
-    own: Tensor  # bool (count, 1, count, 1): the diagonal, which belongs to the blocks
 
     def __init__(self, count: int, into: int, out: int, start: float) -> None:
         super().__init__()
-        self.alpha = nn.Parameter(start * torch.randn(count, out, count, into))
-        own = torch.eye(count, dtype=torch.bool)[:, None, :, None]
-        self.register_buffer("own", own, persistent=False)
+        self.shape = (count, out, count, into)
+        # Its diagonal belongs to the networks themselves: it is overwritten, and never learns.
+        self.alpha = nn.Parameter(start * torch.randn(count * out, count * into))
+
+    def layer(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """One product: α, with the networks' own weights on its diagonal."""
+        whole = self.alpha.clone()
+        whole.view(self.shape).diagonal(dim1=0, dim2=2).copy_(weight.permute(1, 2, 0))
+        return F.linear(x.flatten(1), whole, bias.flatten()).view(len(x), *self.shape[:2])
 
     def forward(self, x: Tensor) -> Tensor:
-        count, out, _, into = self.alpha.shape
-        alpha = self.alpha.masked_fill(self.own, 0.0).reshape(count * out, count * into)
-        return (x.flatten(1) @ alpha.T).reshape(len(x), count, out)
+        count, out, _, into = self.shape
+        return self.layer(x, x.new_zeros(count, out, into), x.new_zeros(count, out))
 
 
-class LowRank(nn.Module):
+class LowRank(Link):
     """α = U V, without its diagonal blocks: (count·out + count·into) × rank weights."""
 
     def __init__(self, count: int, into: int, out: int, rank: int, start: float) -> None:
@@ -179,7 +195,7 @@ class LowRank(nn.Module):
         return torch.einsum("bmr,mor->bmo", others, self.up)
 
 
-class Sparse(nn.Module):
+class Sparse(Link):
     """Every neuron hears `fan_in` neurons of others, chosen at random once."""
 
     heard: Tensor  # int64 (count·out·fan_in,): which inputs, all blocks in one row

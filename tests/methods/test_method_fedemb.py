@@ -841,7 +841,7 @@ def test_ways_to_connect_differ(tmp_path: Path) -> None:
         for connect, seen in found.items()
     }
     assert shapes == {
-        "dense": {"links.0.alpha": (3, 10, 3, WIDTH)},
+        "dense": {"links.0.alpha": (3 * 10, 3 * WIDTH)},
         "low-rank": {"links.0.up": (3, 10, 3), "links.0.down": (3, 3, WIDTH)},
         "sparse": {"links.0.alpha": (3, 10, 5), "links.0.heard": (150,)},
         "none": {},
