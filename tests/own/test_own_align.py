@@ -32,7 +32,7 @@ def kept(folder: Path) -> list[list[str]]:
         return list(csv.reader(file))
 
 
-@pytest.mark.parametrize("runtime", ["local", "process"])
+@pytest.mark.parametrize("runtime", ["local", "process", "nvflare"])
 def test_the_common_rows_alone(
     runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
