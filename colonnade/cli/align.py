@@ -33,7 +33,9 @@ def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
     sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<name>-align")
     sub.add_argument("--overwrite", action="store_true", help="replace an older one there")
     sub.add_argument(
-        "--runtime", choices=["local", "process", "nvflare"], help="of a run file; see colonnade run"
+        "--runtime",
+        choices=["local", "process", "nvflare"],
+        help="of a run file; see colonnade run",
     )
     sub.add_argument(
         "--set",
