@@ -201,16 +201,19 @@ def several(cls: type, tree: Mapping[str, Any], key: str, problems: list[str]) -
 
 
 def expected(path: Path, key: str | None, problems: list[str]) -> Expected:
-    """{"columns": […], "rows": {data: {row: [number, or [number, deviation], or null, …]}}}."""
+    """{"columns": […], "rows": {data: {row: [number, or [number, deviation], or null, …]}}}.
+
+    A data set may name another instead of rows: then that one's numbers stand beside ours.
+    """
     if not key:
         return {}
     try:
         found = json.loads(path.read_text(encoding="utf-8"))[key]
-        columns = found["columns"]
+        columns, all_rows = found["columns"], found["rows"]
         return {
             (data, row, column): (float(n[0]), float(n[1])) if isinstance(n, list) else (n, None)
-            for data, rows in found["rows"].items()
-            for row, numbers in rows.items()
+            for data, rows in all_rows.items()
+            for row, numbers in (all_rows[rows] if isinstance(rows, str) else rows).items()
             for column, n in zip(columns, numbers, strict=True)
             if n is not None
         }

@@ -23,8 +23,8 @@ WITH_NUMBERS = {
     "adptvfedconv-table3": 30,
     "jovefl-table3": 24,
     "jovefl-published": 24,
-    "fedemb-table2": 150,
-    "fedemb-table3": 147,
+    "fedemb-table2": 200,  # KDD's twice: also beside all its rows
+    "fedemb-table3": 196,
 }
 
 
@@ -73,7 +73,7 @@ def test_every_number_of_the_paper_has_exactly_one_cell(name: str, count: int) -
     rows = {(r.block, row.name): row for r in table.runs for row in table.rows(r)}
     for split in table.splits:
         addressed: Counter[tuple[str, str, str]] = Counter()
-        for run in planned(name):
+        for run in plan.plan(table, "full", 1, {"data": tuple(table.data)}, "cpu"):
             for fill in run.fills:
                 row = rows[run.place.block, fill.row]
                 cell = (run.place.data, row.paper, fill.column)

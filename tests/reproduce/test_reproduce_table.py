@@ -158,6 +158,14 @@ def test_numbers_that_do_not_fit_their_columns_are_an_error(tmp_path: Path) -> N
     assert "cannot be read" in problem
 
 
+def test_one_data_set_may_have_the_numbers_of_another(tmp_path: Path) -> None:
+    shared = NUMBERS.replace('"rows": {', '"rows": {"A whole": "A", ')
+    numbers = made(tmp_path, numbers=shared).numbers
+    assert numbers["A whole", "SplitNN", "Small"] == numbers["A", "SplitNN", "Small"] == (90.0, 1.0)
+    problem = mistakes(tmp_path, TEXT, shared.replace(': "A"', ': "B"'))[0]
+    assert "cannot be read" in problem and "'B'" in problem
+
+
 # --- the selection --------------------------------------------------------------------------------
 
 
