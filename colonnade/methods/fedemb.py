@@ -18,6 +18,7 @@ private part and a public one.
 
 The blocks' common output is the sum of the clients' outputs. So with targets "mse", no groups and
 no noise, u is right before it is tuned: there is nothing to learn (`tuning_loss_before` is 0).
+`widen`, ours, makes rows out of the means of one class again, and there is: see `widened`.
 
 Means, generalisation and Laplace noise are **no guarantee** of anything, and that noise follows
 from the run's seed, which the server knows. `epsilon` clips, sets the noise by the sensitivity,
@@ -106,6 +107,7 @@ class FedEmb:
     targets: Literal["mse", "soft", "hard", "proportions"] = "mse"
     combinations: int = 1  # T, hybrid
     match: Literal["random", "class"] = "random"  # hybrid: which groups are joined
+    widen: bool = False  # pull the means of a class as far apart as its rows are
     server_epochs: int = 5
     server_lr: float = 1e-4
     server_schedule: Literal["constant", "cosine"] = "constant"  # cosine: falls to 0
@@ -137,6 +139,12 @@ class FedEmb:
             raise ValueError("targets = 'proportions' tells labels, which epsilon does not cover")
         if self.setting == "vertical" and (self.combinations > 1 or self.match == "class"):
             raise ValueError("combinations and match are for setting = 'hybrid'")
+        alike = self.grouping == "class" and (self.setting == "vertical" or self.match == "class")
+        if self.widen and not (alike and self.targets in ("hard", "proportions")):
+            raise ValueError(
+                "widen needs means of one class each, and their class: grouping = 'class', "
+                "targets = 'hard' or 'proportions' and, if hybrid, match = 'class'"
+            )
 
 
 async def client(me: Party, server: Peer, clients: list[Peer], cfg: FedEmb) -> None:
@@ -272,8 +280,8 @@ async def tell(
         labels = me.splits["train"].y
         assert labels is not None
         server.send(PROPORTIONS, groups.means(F.one_hot(labels, len(me.classes)).float()))
-    evaluations = len(me.evaluations)
-    server.send(PUBLIC, {"part": part_of(public), "evaluations": evaluations})
+    count = {"rows": len(embeddings)} if cfg.widen else {}
+    server.send(PUBLIC, {"part": part_of(public), "evaluations": len(me.evaluations), **count})
 
 
 async def grouping_of(
@@ -347,6 +355,7 @@ class Told:
     proportions: Tensor | None  # (groups, classes)
     part: Mapping[str, Tensor]
     evaluations: int
+    rows: int = 0  # of which it told the means, if it said so
 
 
 async def heard(peer: Peer, cfg: FedEmb) -> Told:
@@ -354,7 +363,8 @@ async def heard(peer: Peer, cfg: FedEmb) -> Told:
     outputs = await peer.recv(NOISY_OUTPUTS if cfg.epsilon else OUTPUTS)
     proportions = await peer.recv(PROPORTIONS) if cfg.targets == "proportions" else None
     public: Any = await peer.recv(PUBLIC)
-    return Told(embeddings, outputs, proportions, public["part"], public["evaluations"])
+    counts = {key: public[key] for key in ("evaluations", "rows") if key in public}
+    return Told(embeddings, outputs, proportions, public["part"], **counts)
 
 
 def check_alike(clients: Sequence[Peer], told: Sequence[Told], cfg: FedEmb) -> None:
@@ -418,18 +428,41 @@ def joined_rows(me: Party, told: Sequence[Told], cfg: FedEmb) -> tuple[Tensor, T
         orders = [torch.arange(len(one.embeddings)) for one in told]
     else:
         orders = matched(me, told, cfg)
-    orders = [order.to(me.device) for order in orders]
-    inputs = torch.stack([o.embeddings[i] for o, i in zip(told, orders, strict=True)], 1)
-    outputs = torch.stack([o.outputs[i] for o, i in zip(told, orders, strict=True)], 1)
+    pairs = [(one, order.to(me.device)) for one, order in zip(told, orders, strict=True)]
+    inputs = torch.stack([one.embeddings[order] for one, order in pairs], 1)
+    targets = targets_of(pairs, cfg)
+    if cfg.widen:
+        sizes = torch.tensor([one.rows / len(one.embeddings) for one in told])
+        inputs = widened(inputs, targets, sizes.to(me.device))
+    return inputs, targets
+
+
+def targets_of(pairs: Sequence[tuple[Told, Tensor]], cfg: FedEmb) -> Tensor:
     if cfg.targets == "proportions":
-        known = [(o.proportions, i) for o, i in zip(told, orders, strict=True)]
-        return inputs, torch.stack([p[i] for p, i in known if p is not None], 1).mean(1)
+        known = [(one.proportions, order) for one, order in pairs]
+        return torch.stack([p[order] for p, order in known if p is not None], 1).mean(1)
+    outputs = torch.stack([one.outputs[order] for one, order in pairs], 1)
     if cfg.targets == "soft":
-        return inputs, outputs.mean(1).clamp(min=0.0)
+        return outputs.mean(1).clamp(min=0.0)
     total = outputs.sum(1)
     if cfg.targets == "hard":
-        return inputs, F.one_hot(total.argmax(1), total.shape[1]).float()
-    return inputs, total
+        return F.one_hot(total.argmax(1), total.shape[1]).float()
+    return total
+
+
+def widened(means: Tensor, targets: Tensor, sizes: Tensor) -> Tensor:
+    """Means of groups, (groups, clients, width), as far apart as rows of their class are.
+
+    Means of k rows of a class lie about its middle as the rows do, but √k times nearer to it. √k
+    times farther out they vary like rows, and so does what clients see of the same rows together:
+    of this the sum of the clients' outputs knows nothing.
+    """
+    classes = targets.argmax(1)
+    of_class = F.one_hot(classes, targets.shape[1]).to(means.dtype)
+    middles = torch.einsum("gc,gmw->cmw", of_class, means)
+    middles /= of_class.sum(0).clamp(min=1)[:, None, None]
+    middle = middles[classes]
+    return middle + sizes.sqrt()[:, None] * (means - middle)
 
 
 def matched(me: Party, told: Sequence[Told], cfg: FedEmb) -> list[Tensor]:
@@ -530,21 +563,24 @@ def client_sends(cfg: FedEmb, _: int) -> list[Kind]:
 
 def caveats(cfg: FedEmb) -> list[str]:
     asked = [f"{key} = {getattr(cfg, key)}" for key in ("noise", "generalise") if getattr(cfg, key)]
+    said = []
+    if cfg.grouping == "class" and cfg.groups:
+        said.append("labels decide who is in a group: the server can tell the class of every group")
     if cfg.targets == "proportions":
-        return [
+        said.append(
             "labels leave the clients: targets = 'proportions' tells the server those of groups"
-        ]
-    if cfg.epsilon:
-        return [
+        )
+    elif cfg.epsilon:
+        said.append(
             f"epsilon = {cfg.epsilon} covers what is told of each row's vectors; not the public "
             "part of the networks, not who is in a group, not rows that are evaluated"
-        ]
-    if not asked:
-        return []
-    return [
-        f"no guarantee: nothing follows from [fedemb] {' and '.join(asked)} for anybody's privacy. "
-        "epsilon would give one"
-    ]
+        )
+    elif asked:
+        said.append(
+            f"no guarantee: nothing follows from [fedemb] {' and '.join(asked)} for anybody's "
+            "privacy. epsilon would give one"
+        )
+    return said
 
 
 METHOD = Method(

@@ -1,15 +1,17 @@
-"""How long and how fast the server tunes in FedEmb's Table 2, chosen on validation rows alone.
+"""How long and how fast the server tunes, chosen on validation rows alone.
 
-    python benchmarks/papers/fedemb/tune.py
+    python benchmarks/papers/fedemb/tune.py means       for Table 2: on means of random groups
+    python benchmarks/papers/fedemb/tune.py widened     for widened.toml: on means of a class
 
 Fashion-MNIST at eight clients, 10,000 of its training rows held out; test rows are not looked at.
-Four rows of the table, with as many rows in a group. About ten minutes on one core. Results go to
+A few rows of the table, with as many rows in a group. About ten minutes on one core. Results go to
 the terminal and to benchmarks/papers/fedemb/results/tuning.json.
 """
 
 from __future__ import annotations
 
 import json
+import sys
 import tempfile
 from pathlib import Path
 from statistics import mean
@@ -34,28 +36,55 @@ BASE: dict[str, Any] = {
     "data": {"name": "fashion-mnist", "validation": 1 / 6, "test_rows": 1000},
     "partition": {"kind": "columns", "parties": 8},
 }
-WAYS: dict[str, dict[str, Any]] = {
-    "5 epochs, 1e-4": {"server_epochs": 5, "server_lr": 1e-4},
-    "5 epochs, from 1e-4 to 0": {"server_epochs": 5, "server_schedule": "cosine"},
-    "5 epochs, 3e-5": {"server_epochs": 5, "server_lr": 3e-5},
-    "5 epochs, 1e-5": {"server_epochs": 5, "server_lr": 1e-5},
-    "1 epoch, 1e-4": {"server_epochs": 1, "server_lr": 1e-4},
-    "1 epoch, 3e-5": {"server_epochs": 1, "server_lr": 3e-5},
-}
-ROWS: dict[str, dict[str, Any]] = {
-    "Ran, 15k": {"groups": 12500},
-    "Ran + 10 %, 15k": {"groups": 12500, "generalise": 0.1},
-    "Ran, 0.6k": {"groups": 500},
-    "Ran + 10 %, 0.6k": {"groups": 500, "generalise": 0.1},
+Options = dict[str, dict[str, Any]]
+WAYS: dict[str, tuple[Options, Options]] = {  # of tuning; the rows that they are tried on
+    "means": (
+        {
+            "5 epochs, 1e-4": {"server_epochs": 5, "server_lr": 1e-4},
+            "5 epochs, from 1e-4 to 0": {"server_epochs": 5, "server_schedule": "cosine"},
+            "5 epochs, 3e-5": {"server_epochs": 5, "server_lr": 3e-5},
+            "5 epochs, 1e-5": {"server_epochs": 5, "server_lr": 1e-5},
+            "1 epoch, 1e-4": {"server_epochs": 1, "server_lr": 1e-4},
+            "1 epoch, 3e-5": {"server_epochs": 1, "server_lr": 3e-5},
+        },
+        {
+            "Ran, 15k": {"groups": 12500},
+            "Ran + 10 %, 15k": {"groups": 12500, "generalise": 0.1},
+            "Ran, 0.6k": {"groups": 500},
+            "Ran + 10 %, 0.6k": {"groups": 500, "generalise": 0.1},
+        },
+    ),
+    "widened": (
+        {
+            f"{epochs} epochs, from {rate} to 0": {
+                "grouping": "class",
+                "targets": "hard",
+                "widen": True,
+                "server_epochs": epochs,
+                "server_lr": float(rate),
+                "server_schedule": "cosine",
+            }
+            for epochs in (5, 20)
+            for rate in ("1e-3", "3e-4", "1e-4")
+        },
+        {
+            "Widened, 15k": {"groups": 12500},
+            "Widened, 3k": {"groups": 2500},
+            "Widened, 0.6k": {"groups": 500},
+        },
+    ),
 }
 
 
 def main() -> None:
+    if sys.argv[1:] not in ([name] for name in WAYS):
+        sys.exit(f"which? {' or '.join(WAYS)}")
+    ways, rows = WAYS[sys.argv[1]]
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for way, tuning in WAYS.items():
+        for way, tuning in ways.items():
             found[way] = {}
-            for row, groups in ROWS.items():
+            for row, groups in rows.items():
                 options = {"cut": "layer4", "setting": "vertical", **groups, **tuning}
                 result = colonnade.run(
                     {**BASE, "fedemb": options},
@@ -70,7 +99,8 @@ def main() -> None:
     best = max(found, key=lambda way: found[way]["mean"])
     print(f"late fusion {late:.2%}; chosen: {best}")
     record = {"commit": commit(), "late_fusion": late, "chosen": best, "validation": found}
-    OUT.write_text(json.dumps(record, indent=1) + "\n")
+    known = json.loads(OUT.read_text()) if OUT.exists() else {}
+    OUT.write_text(json.dumps(known | {sys.argv[1]: record}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
