@@ -41,6 +41,7 @@ Part = Mapping[str, Tensor]
 
 HYBRID: dict[str, Any] = {"partition": {"kind": "hybrid", "parties": 3}}
 EVERY_ROW = {"groups": 0, "connect": "none"}
+WIDE: dict[str, Any] = {"widen": True, "grouping": "class", "targets": "hard"}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -576,6 +577,49 @@ def test_what_u_is_tuned_to(targets: str, setting: str, tmp_path: Path) -> None:
     assert float((wanted - total).abs().max()) == 0 or targets != "mse"
 
 
+@pytest.mark.parametrize("setting", ["vertical", "hybrid"])
+def test_widened_means_of_a_class(setting: str, tmp_path: Path) -> None:
+    """√k times as far from the middle of their class; the same for every client's own k."""
+    options = WIDE | {"setting": setting, "targets": "proportions"}
+    options |= {"match": "class"} if setting == "hybrid" else {}
+    tree = settings(options, **(HYBRID if setting == "hybrid" else {}))
+    seen = train(tmp_path / "run", tree)
+    plain = train(tmp_path / "plain", {**tree, "fedemb": tree["fedemb"] | {"widen": False}})
+    tuned, before = seen.tuned[0], plain.tuned[0]
+    assert torch.equal(tuned.targets, before.targets)
+    classes = tuned.targets.argmax(1)
+    moved = 0
+    for number, (name, party) in enumerate(seen.clients.items()):
+        rows = len(party.splits["train"])
+        assert seen.values("public_part", name)[0]["rows"] == rows
+        assert "rows" not in plain.values("public_part", name)[0]
+        factor = (rows / len(seen.values("group_embeddings", name)[0])) ** 0.5
+        assert factor > 1.4
+        for group, label in enumerate(classes.tolist()):
+            middle = before.inputs[classes == label, number].mean(0)
+            away = before.inputs[group, number] - middle
+            close(tuned.inputs[group, number], middle + factor * away, 1e-4)
+            moved += float(away.abs().max()) > 1e-3
+    assert moved > R  # of 3 R; a class of one group has nothing to vary
+
+
+def test_widened_means_vary_like_rows() -> None:
+    """Also together: what two clients see of the same rows is as correlated as before."""
+    draw = torch.Generator().manual_seed(0)
+    rows, k, classes = 200_000, 20, torch.arange(2).repeat_interleave(100_000)
+    seen = torch.randn(rows, 1, 2, generator=draw)  # both clients see this, each beside its own
+    values = seen + torch.randn(rows, 2, 2, generator=draw) + 3 * classes[:, None, None]
+    of_groups = values.view(-1, k, 2, 2).mean(1)
+    targets = F.one_hot(classes.view(-1, k)[:, 0]).float()
+    found = fedemb.widened(of_groups, targets, torch.tensor([k, k]))
+    for label in (0, 1):
+        wanted = values[classes == label].flatten(1).T.cov()
+        got = found[targets[:, label] == 1].flatten(1).T.cov()
+        assert wanted[0, 2] > 0.9  # of different clients
+        assert float((got - wanted).abs().max()) < 0.15
+        close(found[targets[:, label] == 1].mean(0), values[classes == label].mean(0), 1e-4)
+
+
 def places(chosen: Tensor, rows: Tensor) -> Tensor:
     """Which of the rows each chosen one is."""
     equal = (chosen[:, None] == rows[None]).all(2)
@@ -957,6 +1001,7 @@ def test_heuristics_say_that_they_guarantee_nothing(
     [
         ({"epsilon": 4.0}, "epsilon = 4.0 covers what is told of each row's vectors; not the"),
         ({"targets": "proportions"}, "labels leave the clients: targets = 'proportions'"),
+        ({"grouping": "class"}, "labels decide who is in a group: the server can tell the class"),
     ],
 )
 def test_what_else_must_be_said(options: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -1118,6 +1163,16 @@ def test_what_is_refused(
         ({"epsilon": 1.0, "targets": "proportions"}, "tells labels, which epsilon does not cover"),
         ({"combinations": 2}, "combinations and match are for setting = 'hybrid'"),
         ({"match": "class"}, "combinations and match are for setting = 'hybrid'"),
+        *(
+            (WIDE | wrong, "widen needs means of one class each")
+            for wrong in (
+                {"grouping": "random"},
+                {"grouping": "kmeans"},
+                {"targets": "mse"},
+                {"targets": "soft"},
+                {"setting": "hybrid"},
+            )
+        ),
     ],
     ids=str,
 )
@@ -1145,6 +1200,9 @@ def test_numbers_are_finite(key: str, bad: float) -> None:
         {"setting": "hybrid", "combinations": 2, "match": "class"},
         {"epsilon": 1.0, "targets": "soft", "generalise": 0.5},
         {"noise": 1.0, "targets": "proportions"},
+        WIDE,
+        WIDE | {"targets": "proportions"},
+        WIDE | {"setting": "hybrid", "match": "class"},
     ],
     ids=str,
 )
