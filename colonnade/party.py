@@ -130,6 +130,7 @@ class Party:
         # Predicted classes of the last evaluation: split -> measure -> party -> (rows,)
         self.predictions: dict[str, dict[str, dict[str, Tensor]]] = {}
         self.figures: dict[str, float] = {}  # what it measured beside accuracies, as it is now
+        self.remarks: list[str] = []  # what the user should know about this very run
         self.on_epoch: Callable[[str, dict[str, Any]], None] | None = None
         self.on_checkpoint: Callable[[Party], None] | None = None
         self.on_phase_end: Callable[[Party], None] | None = None
@@ -351,6 +352,11 @@ class Party:
             self._log.pop(name, None)
         self.log(**named)
 
+    def remark(self, text: str) -> None:
+        """What the user should know, and only the data or the networks can tell; said once."""
+        if text not in self.remarks:
+            self.remarks.append(text)
+
     @contextmanager
     def timing(self, purpose: str) -> Iterator[None]:
         """Add up the seconds spent inside under a name of the report, such as "masking"."""
@@ -406,6 +412,7 @@ class Party:
             "history": list(self.history),
             "predictions": self.predictions,
             "figures": dict(self.figures),
+            "remarks": list(self.remarks),
             "hop": self.hop,
             "clock": self.clock,
             "steps": self.steps,
@@ -429,6 +436,7 @@ class Party:
             for split, by_measure in snapshot["predictions"].items()
         }
         self.figures = snapshot["figures"]
+        self.remarks = snapshot["remarks"]
         self.hop, self.clock, self.steps = (snapshot[k] for k in ("hop", "clock", "steps"))
         self.shelf = {name: tensor.to(self.device) for name, tensor in snapshot["shelf"].items()}
 

@@ -85,6 +85,7 @@ def account(party: Party, holder: str) -> dict[str, Any]:
         "history": party.history,
         "scores": scores,
         "spent": dict(party.spent),
+        "remarks": list(party.remarks),
         "weights_sha256": party.weights_sha256(),
     }
 
@@ -108,6 +109,7 @@ def combine(
     by_phase: dict[str, float] = {}
     for row in rows:
         by_phase[row["phase"]] = by_phase.get(row["phase"], 0.0) + row["seconds"]
+    remarks = dict.fromkeys(text for told in accounts.values() for text in told["remarks"])
     roles = settings.found.method.roles
     helpers = {party for party, role in cast.items() if not roles[role].rows}
     # A server may have more rounds than anybody has epochs.
@@ -122,7 +124,7 @@ def combine(
         "runtime": runtime,
         "status": "finished",
         "error": "",
-        "warnings": list(settings.found.method.caveats(settings.options)),
+        "warnings": [*settings.found.method.caveats(settings.options), *remarks],
         "config": settings.resolved(),
         "config_sha256": settings.sha256(),
         "data": dict(data)

@@ -72,8 +72,8 @@ def test_it_runs_and_is_listed(
     assert result["metrics"]["test"]["accuracy"] > guess
 
 
-def test_there_are_nine() -> None:
-    assert [path.stem[:2] for path in FILES] == [f"0{number}" for number in range(1, 10)]
+def test_they_are_numbered() -> None:
+    assert [path.stem[:2] for path in FILES] == [f"{number:02}" for number in range(1, 11)]
 
 
 def test_easter_leaves_a_model_at_every_party_and_its_file_serves_other_methods(

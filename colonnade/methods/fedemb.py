@@ -78,7 +78,12 @@ NOISY_OUTPUTS = Kind(
     randomised=True,
 )
 PROPORTIONS = Kind("proportions", ("groups", "classes"), reveals="the labels of every group")
-PUBLIC = Kind("public_part", None, reveals="what the public part has learnt", dtype="any")
+PUBLIC = Kind(
+    "public_part",
+    None,
+    reveals="what the public part has learnt; with widen also the number of rows",
+    dtype="any",
+)
 BLOCK = Kind("block", None, reveals="what all public parts have learnt together")
 ROWS = Kind("row_count", None, reveals="how many rows will be evaluated", dtype="any")
 EMBEDDING = Kind("embedding", ("batch", "width"), reveals="evaluated rows, through f_m")
@@ -271,6 +276,7 @@ async def tell(
         if cfg.targets == "soft":
             outputs = outputs.softmax(1)
     groups = await grouping_of(me, clients, embeddings, cfg)
+    warn(me, groups, public, cfg)
     told = [protected(me, values, groups, cfg) for values in (embeddings, outputs)]
     terms = [ppm(*pair, groups) for pair in zip((embeddings, outputs), told, strict=True)]
     me.figure(ppm_embedding=terms[0], ppm_output=terms[1], ppm=torch.stack(terms).min())
@@ -282,6 +288,17 @@ async def tell(
         server.send(PROPORTIONS, groups.means(F.one_hot(labels, len(me.classes)).float()))
     count = {"rows": len(embeddings)} if cfg.widen else {}
     server.send(PUBLIC, {"part": part_of(public), "evaluations": len(me.evaluations), **count})
+
+
+def warn(me: Party, groups: Grouping, public: nn.Module, cfg: FedEmb) -> None:
+    rows = len(groups.membership)
+    if groups.groups == rows:
+        me.remark(f"every row is told by itself: {rows:,} rows, groups = {cfg.groups}")
+    if cfg.targets == "mse" and len(dense_layers(public)) == 1:
+        me.remark(
+            "behind the cut stands one linear layer: means pass through it unchanged, and with "
+            "targets = 'mse' there is nothing to tune. Give the networks more layers, or cut before"
+        )
 
 
 async def grouping_of(
@@ -363,8 +380,8 @@ async def heard(peer: Peer, cfg: FedEmb) -> Told:
     outputs = await peer.recv(NOISY_OUTPUTS if cfg.epsilon else OUTPUTS)
     proportions = await peer.recv(PROPORTIONS) if cfg.targets == "proportions" else None
     public: Any = await peer.recv(PUBLIC)
-    counts = {key: public[key] for key in ("evaluations", "rows") if key in public}
-    return Told(embeddings, outputs, proportions, public["part"], **counts)
+    counts = public["evaluations"], public.get("rows", 0)
+    return Told(embeddings, outputs, proportions, public["part"], *counts)
 
 
 def check_alike(clients: Sequence[Peer], told: Sequence[Told], cfg: FedEmb) -> None:
@@ -568,7 +585,8 @@ def caveats(cfg: FedEmb) -> list[str]:
         said.append("labels decide who is in a group: the server can tell the class of every group")
     if cfg.targets == "proportions":
         said.append(
-            "labels leave the clients: targets = 'proportions' tells the server those of groups"
+            "labels leave the clients: targets = 'proportions' tells the server those of "
+            + ("groups" if cfg.groups else "every row")
         )
     elif cfg.epsilon:
         said.append(

@@ -157,7 +157,7 @@ def shelf() -> list[dict[str, Any]]:
 
 def show_shelf(rows: list[dict[str, Any]], console: Console) -> None:
     table = RichTable("Name", "What", box=None)
-    table.add_column("Runs, fast", justify="right")
+    table.add_column("Runs per seed: fast", justify="right")
     table.add_column("full", justify="right")
     for row in rows:
         table.add_row(row["name"], row["title"], str(row["fast_runs"]), str(row["full_runs"]))

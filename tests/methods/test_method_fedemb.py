@@ -1002,6 +1002,9 @@ def test_heuristics_say_that_they_guarantee_nothing(
         ({"epsilon": 4.0}, "epsilon = 4.0 covers what is told of each row's vectors; not the"),
         ({"targets": "proportions"}, "labels leave the clients: targets = 'proportions'"),
         ({"grouping": "class"}, "labels decide who is in a group: the server can tell the class"),
+        ({"targets": "hard", "groups": 0}, "every row is told by itself: 130 rows, groups = 0"),
+        ({"groups": 131}, "every row is told by itself: 130 rows, groups = 131"),
+        ({"cut": "layer3"}, "behind the cut stands one linear layer: means pass through it"),
     ],
 )
 def test_what_else_must_be_said(options: dict[str, Any], said: str, tmp_path: Path) -> None:
