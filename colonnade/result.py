@@ -109,7 +109,7 @@ def combine(
     by_phase: dict[str, float] = {}
     for row in rows:
         by_phase[row["phase"]] = by_phase.get(row["phase"], 0.0) + row["seconds"]
-    remarks = dict.fromkeys(text for told in accounts.values() for text in told["remarks"])
+    remarks = dict.fromkeys(text for told in accounts.values() for text in told.get("remarks", ()))
     roles = settings.found.method.roles
     helpers = {party for party, role in cast.items() if not roles[role].rows}
     # A server may have more rounds than anybody has epochs.

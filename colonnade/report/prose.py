@@ -89,7 +89,9 @@ def _who_did_what(result: Mapping[str, Any]) -> str:
     idle = [p for p in result["parties"] if p not in _owners(result)]
     helpers = [WITHOUT_DATA.get(result["roles"][p], p) for p in idle]
     who = names([parties, *helpers])
-    span = f"{units.count(done)} epoch{'' if done == 1 else 's'}"
+    span = _epochs(done)
+    if before := sum(entry["phase"] == "local" for entry in result["history"]):
+        span = f"{_epochs(before)} alone and {span} together"
     alone = list(per_party_accuracy(result))
     if _key(method) == "local" and 0 < len(alone) < len(result["parties"]):
         part = "its own part" if len(alone) == 1 else "their own parts"
@@ -110,6 +112,10 @@ def _who_did_what(result: Mapping[str, Any]) -> str:
         when = f"after {span}" if done else "before the first epoch was over"
         story += f". The run {result['status']} {when}"
     return story
+
+
+def _epochs(number: int) -> str:
+    return f"{units.count(number)} epoch{'' if number == 1 else 's'}"
 
 
 def _holding(result: Mapping[str, Any]) -> str:
