@@ -230,8 +230,8 @@ def test_phases_have_a_table_and_training_the_curves(tmp_path: Path) -> None:
         assert re.findall(r">(\d)</text>", figure) == ["1", "2", "3", "4"]
     table = parsed.text.partition(" Phases ")[2].partition("Which classes")[0]
     assert table.startswith(
-        "Phase Epochs Time Last numbers pretrain 3 6.00 s 3.33 (party1) transfer 2 4.00 s 5 (party2), "
-        "10 (party3), 15 (party4) upload 1 2.00 s – train 4 "
+        "Phase Epochs Time Last numbers pretrain 3 6.00 s 3.33 (party1) transfer 2 4.00 s "
+        "5 (party2), 10 (party3), 15 (party4) upload 1 2.00 s – train 4 "
     )
     assert "median epoch of the phase train." in parsed.text
     assert "AdptVFedConv, 4 parties, 4 epochs" in parsed.text
