@@ -117,6 +117,15 @@ def test_a_snapshot_after_any_step_resumes_with_the_same_batches_and_draws(stop:
     ]
 
 
+def test_a_remark_is_made_once_also_after_a_resume() -> None:
+    me, later = party(), party()
+    me.remark("few rows")
+    later.resume(me.snapshot())
+    for text in ("no columns", "few rows"):
+        later.remark(text)
+    assert (me.remarks, later.remarks) == (["few rows"], ["few rows", "no columns"])
+
+
 def test_keep_makes_once_and_restores_from_a_snapshot() -> None:
     me = party()
     made = 0

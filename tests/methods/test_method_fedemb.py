@@ -1017,6 +1017,11 @@ def test_what_else_must_be_said(options: dict[str, Any], said: str, tmp_path: Pa
         assert spent == pytest.approx(4.0, rel=1e-3)
 
 
+def test_labels_of_every_row_are_not_called_those_of_groups() -> None:
+    said = [fedemb.caveats(FedEmb(targets="proportions", groups=count)) for count in (0, 9)]
+    assert [text.rpartition(" those of ")[2] for (text,) in said] == ["every row", "groups"]
+
+
 def test_a_shared_start_holds_no_secret(tmp_path: Path) -> None:
     tree = settings({"epsilon": 4.0})
     seen = train(tmp_path / "run", tree, starts=tmp_path / "starts")

@@ -19,6 +19,12 @@ def test_several_predicting_parties_have_a_range() -> None:
     assert "Mean test accuracy 97.0 % (95.3 to 98.6 %), " in text
 
 
+def test_epochs_alone_are_told_apart() -> None:
+    result = example(method="fedemb", epochs=1)
+    result["history"] = [{**result["history"][0], "phase": "local"}] * 4 + result["history"]
+    assert "trained with FedEmb for 4 epochs alone and 1 epoch together;" in prose.sentences(result)
+
+
 def test_nothing_sent() -> None:
     text = prose.sentences(example(method="local", messages=False))
     assert text.endswith("Test accuracy 98.6 %, nothing crossed the wire.")
