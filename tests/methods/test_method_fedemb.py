@@ -8,6 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import prod
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -1063,6 +1064,24 @@ def test_other_networks(
     found = colonnade.load(seen.result.path).predict()
     for name, party in seen.clients.items():
         assert torch.equal(found[name].codes, party.predictions["test"]["per_party"][name])
+
+
+@pytest.mark.parametrize("options", [{}, WIDE | {"match": "class"}], ids=["paper", "widened"])
+def test_skewed_classes_and_shared_columns(options: dict[str, Any], tmp_path: Path) -> None:
+    """Every client has the classes in other shares, and half of its columns are the next one's."""
+    place = {"kind": "hybrid", "parties": 3, "alpha": 0.3, "column_overlap": 0.5}
+    rows = {"train_rows": 1200, "test_rows": 300}
+    tree = settings(options | {"setting": "hybrid"}, partition=place, data=rows, epochs=10)
+    seen = train(tmp_path / "run", tree)
+    labels = [party.splits["train"].y for party in seen.clients.values()]
+    counts = torch.stack([y.bincount(minlength=CLASSES) for y in labels if y is not None])
+    assert int(counts.max()) > 2.5 * float(counts.float().mean())
+    assert sum(prod(party.shape) for party in seen.clients.values()) > 64  # digits have 64
+    for name, party in seen.clients.items():
+        sent = seen.values("group_embeddings", name)[0]
+        close(sent, means(embeddings(party), party.state["membership"]))
+    assert seen.tuned[0].inputs.isfinite().all()
+    assert seen.result.metrics["test"]["accuracy"] > 0.3  # chance: 0.1
 
 
 def test_private_parts_may_differ(tmp_path: Path) -> None:
