@@ -1,12 +1,17 @@
 """A table that answers every question, and only who knows the right keys learns anything.
 
-    T[a] ^ T[b] ^ T[c] = value      where a, b, c are three slots that the key's hash names
+    T[a] ^ T[b] ^ T[c] ^ (some of D) = value      the key's hash names a, b, c and the some
 
 The table of a set gives each of its keys the value it was made with. For any other key the answer
-is three random slots: it looks like a value, so nobody can tell which keys are in it, provided that
-the values themselves look random. (An "oblivious key-value store"; solved by peeling, as in
-Graf and Lemire, "Xor Filters", 2020, and used as in Kolesnikov et al., "Practical Multi-party
-Private Set Intersection from Symmetric-Key Techniques", 2017.)
+looks like a value, so nobody can tell which keys are in it, provided that the values themselves
+look random. (An "oblivious key-value store".) It is solved by peeling, as in Graf and Lemire, "Xor
+Filters", 2020, and used as in Kolesnikov et al., "Practical Multi-party Private Set Intersection
+from Symmetric-Key Techniques", 2017.
+
+Without D, two keys may share all three slots, in one set of fifty at worst; another seed would
+have to be drawn for them, and then the seed tells that the set is not such a one. With D (Garimella
+et al., "Oblivious Key-Value Stores and Amplification for Private Set Intersection", 2021) the first
+seed does for every set, but for one in 2^60.
 """
 
 from __future__ import annotations
@@ -23,32 +28,29 @@ from colonnade.errors import ColonnadeError
 Bytes = NDArray[np.uint8]
 
 VALUE = 16  # bytes: no false answer in 2^128
-SEED = 16
 ROOM, SPARE = 0.45, 16  # slots per key in each of three parts; peeling needs 0.41
-ATTEMPTS = 100
+DENSE = 64  # rows of D
 
 
 def rows_of(keys: int) -> int:
     """How many rows the table of so many keys has; the first is the seed of its hash."""
-    return 1 + 3 * _part(keys)
+    return 1 + 3 * _part(keys) + DENSE
 
 
 def encode(keys: Bytes, values: Bytes) -> Bytes:
     """keys (n, width), all different; values (n, 16). The table: (rows, 16)."""
-    for _ in range(ATTEMPTS):
-        seed = secrets.token_bytes(SEED)
-        slots = _slots(keys, seed, _part(len(keys)))
-        order = _peel(slots, 3 * _part(len(keys)))
-        if order is not None:
-            break
-    else:
-        raise ColonnadeError(f"no table holds these {len(keys)} keys: are two of them equal?")
     rows = rows_of(len(keys))
     table = np.frombuffer(bytearray(secrets.token_bytes(rows * VALUE)), np.uint8)
     table = table.reshape(rows, VALUE)
-    table[0] = np.frombuffer(seed, np.uint8)
     cells = table[1:]
-    for peeled, own in reversed(order):  # the last to be peeled depend on nobody else
+    slots, masks = _hashed(keys, table)
+    rounds, stuck = _peel(slots, rows - 1 - DENSE)
+    if len(stuck):
+        wrong = values[stuck] ^ decode(table, keys[stuck])
+        changed, by = _solve(_system(slots[stuck], masks[stuck], rows - 1), wrong)
+        cells[changed] ^= by
+    values = values ^ _dense(masks, cells[-DENSE:])
+    for peeled, own in reversed(rounds):  # the last to be peeled depend on nobody else
         cells[own] = 0
         cells[own] = values[peeled] ^ np.bitwise_xor.reduce(cells[slots[peeled]], axis=1)
     return table
@@ -56,9 +58,9 @@ def encode(keys: Bytes, values: Bytes) -> Bytes:
 
 def decode(table: Bytes, keys: Bytes) -> Bytes:
     """What the table says to each key: (n, 16)."""
-    slots = _slots(keys, table[0].tobytes(), (len(table) - 1) // 3)
+    slots, masks = _hashed(keys, table)
     answers: Bytes = np.bitwise_xor.reduce(table[1:][slots], axis=1)
-    return answers
+    return answers ^ _dense(masks, table[-DENSE:])
 
 
 def digests(rows: Bytes, size: int, key: bytes = b"") -> Bytes:
@@ -75,32 +77,71 @@ def _part(keys: int) -> int:
     return int(ROOM * keys) + SPARE
 
 
-def _slots(keys: Bytes, seed: bytes, part: int) -> NDArray[np.int64]:
-    """Three slots of each key, one in each part of the table: (n, 3)."""
-    numbers = digests(keys, 24, seed).view(np.uint64)
-    return (numbers % np.uint64(part)).astype(np.int64) + part * np.arange(3)
+def _hashed(keys: Bytes, table: Bytes) -> tuple[NDArray[np.int64], Bytes]:
+    """Of each key: three slots, one in each part of the table, (n, 3), and which rows of D: bits.
+
+    The first row of the table is the seed.
+    """
+    part = (len(table) - 1 - DENSE) // 3
+    hashes = digests(keys, 24 + DENSE // 8, table[0].tobytes())
+    numbers = np.ascontiguousarray(hashes[:, :24]).view(np.uint64)
+    return (numbers % np.uint64(part)).astype(np.int64) + part * np.arange(3), hashes[:, 24:]
+
+
+def _dense(masks: Bytes, rows: Bytes) -> Bytes:
+    """The sum of the rows that each mask names: (n, 16). Eight rows at a time, all sums of them."""
+    total = np.zeros((len(masks), VALUE), np.uint8)
+    for byte, eight in zip(masks.T, rows.reshape(-1, 8, VALUE), strict=True):
+        sums = np.zeros((1, VALUE), np.uint8)
+        for row in eight:
+            sums = np.concatenate([sums, sums ^ row])
+        total ^= sums[byte]
+    return total
 
 
 def _peel(
     slots: NDArray[np.int64], total: int
-) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]] | None:
+) -> tuple[list[tuple[NDArray[np.int64], NDArray[np.int64]]], NDArray[np.int64]]:
     """Rounds of keys that have a slot of their own once the rounds before are gone: (keys, slots).
 
-    None where some keys never do: then another seed is tried.
+    And the keys that never do.
     """
     rounds: list[tuple[Any, Any]] = []
     count = np.bincount(slots.reshape(-1), minlength=total)
     owner = np.zeros(total, np.int64)  # of a slot that one key uses, that key's number: a sum
     np.add.at(owner, slots, np.arange(len(slots))[:, None])
-    left = len(slots)
-    while left:
-        single = np.flatnonzero(count == 1)
-        if not len(single):
-            return None
+    left = np.ones(len(slots), bool)
+    while len(single := np.flatnonzero(count == 1)):
         peeled, first = np.unique(owner[single], return_index=True)  # a key may have two such
         rounds.append((peeled, single[first]))
         gone = slots[peeled]
         np.subtract.at(count, gone, 1)
         np.subtract.at(owner, gone, peeled[:, None])
-        left -= len(peeled)
-    return rounds
+        left[peeled] = False
+    return rounds, np.flatnonzero(left)
+
+
+def _system(slots: NDArray[np.int64], masks: Bytes, cells: int) -> NDArray[np.bool_]:
+    """Which cells each key sums, without seed: (keys, cells)."""
+    system = np.zeros((len(slots), cells), bool)
+    np.put_along_axis(system, slots, True, axis=1)
+    system[:, -DENSE:] = np.unpackbits(masks, axis=1, bitorder="little")
+    return system
+
+
+def _solve(system: NDArray[np.bool_], wanted: Bytes) -> tuple[list[int], Bytes]:
+    """Cells, one of each key, and what they must be so that the keys' sums are as wanted.
+
+    Gauss and Jordan's way: in the end no other key sums a key's cell.
+    """
+    system, wanted, chosen = system.copy(), wanted.copy(), []
+    for key, sums in enumerate(system):
+        cell = int(sums.argmax())
+        if not sums[cell]:
+            raise ColonnadeError(f"no table holds these {len(system)} keys: are two of them equal?")
+        others = system[:, cell].copy()
+        others[key] = False
+        system[others] ^= sums
+        wanted[others] ^= wanted[key]
+        chosen.append(cell)
+    return chosen, wanted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,33 @@ def test_small_tables_are_always_found() -> None:
     for seed in range(300):
         keys, values = drawn(seed, seed % 12, 33), drawn(seed + 1, seed % 12, table.VALUE)
         assert (table.decode(table.encode(keys, values), keys) == values).all()
+
+
+def test_keys_that_share_all_slots_get_their_values_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parts of three slots: 27 choices for 8 keys, and 9 slots and 64 dense rows for all."""
+    monkeypatch.setattr(table, "_part", lambda count: 3)
+    shared = stuck = 0
+    for seed in range(100):
+        keys, values = drawn(seed, 8, 32), drawn(seed + 1, 8, table.VALUE)
+        made = table.encode(keys, values)
+        assert (table.decode(made, keys) == values).all()
+        slots, _ = table._hashed(keys, made)
+        shared += len(np.unique(slots, axis=0)) < 8
+        stuck += len(table._peel(slots, 9)[1]) > 0
+    assert shared > 40 and stuck > 60  # the test meets what it is about
+
+
+def test_the_seed_is_drawn_before_the_keys_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seed that was drawn again would tell which sets the table cannot be of."""
+    monkeypatch.setattr(table, "_part", lambda count: 3)
+    draws: list[int] = []
+    token_bytes = secrets.token_bytes
+    monkeypatch.setattr(
+        table.secrets, "token_bytes", lambda size: (draws.append(size), token_bytes(size))[1]
+    )
+    for seed in range(100):
+        table.encode(drawn(seed, 8, 32), drawn(seed + 1, 8, table.VALUE))
+    assert len(draws) == 100
 
 
 def test_other_keys_get_random_answers() -> None:
