@@ -7,12 +7,14 @@ checkpoints/     until the run is finished
 weights.part/    where parties come and go: the models of the newest checkpoint
 weights/         from then on
 result.json      what came out, also of a run that failed
+replaced/        the older run that this one replaces, until this one is finished
 """
 
 from __future__ import annotations
 
 import json
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,12 @@ from colonnade.errors import RunError
 from colonnade.party import Party
 from colonnade.result import read_json
 
+REPLACED = "replaced"
+
 
 def create(folder: Path, settings: Config, overwrite: bool, **more: Any) -> int:
     """A new folder; an older run in its place goes only if it may. Returns attempt 1."""
+    older = None
     try:
         if folder.exists():
             if not (folder / "run.json").exists() and any(folder.iterdir()):
@@ -35,8 +40,14 @@ def create(folder: Path, settings: Config, overwrite: bool, **more: Any) -> int:
                     f"{folder} holds an older run: choose another --out, or replace it with "
                     "--overwrite"
                 )
-            shutil.rmtree(folder)
+            if any(folder.iterdir()):
+                older = _aside(folder)
+            else:
+                folder.rmdir()
         folder.mkdir(parents=True)
+        if older is not None:
+            older.rename(folder / REPLACED)
+            older.parent.rmdir()
         state.write_text(configuration.dumps(settings), folder / "config.toml")
         if settings.run.method.endswith(".py"):  # so that the folder can be read without it
             shutil.copyfile(settings.found.path, folder / settings.found.path.name)
@@ -47,6 +58,37 @@ def create(folder: Path, settings: Config, overwrite: bool, **more: Any) -> int:
     except OSError as error:
         raise RunError(f"{folder} cannot be made: {error.strerror}; choose another --out") from None
     return 1
+
+
+def _aside(folder: Path) -> Path:
+    """Put a run out of the way. One that never ended goes; the one that it replaced stays."""
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent)) / REPLACED
+    kept = folder / REPLACED
+    (kept if kept.exists() else folder).rename(aside)
+    shutil.rmtree(folder, ignore_errors=True)
+    return aside
+
+
+def finish(folder: Path) -> None:
+    """The run is whole: the older one that it replaces may go."""
+    shutil.rmtree(folder / REPLACED, ignore_errors=True)
+
+
+def withdraw(folder: Path) -> None:
+    """As if the run had never been made."""
+    if not (folder / REPLACED).exists():
+        shutil.rmtree(folder)
+        return
+    older = _aside(folder)
+    older.rename(folder)
+    older.parent.rmdir()
+
+
+def reached(folder: Path) -> str:
+    """What to tell of a run that failed."""
+    older = folder / REPLACED
+    kept = f"; the older run, that it was to replace, in {older}" if older.exists() else ""
+    return f"what was reached lies in {folder}{kept}"
 
 
 def free(name: str, overwrite: bool) -> Path:

@@ -148,7 +148,7 @@ def run(
             raise
         except ColonnadeError as error:
             problem = str(error)
-            error.add_note(f"what was reached lies in {folder}")
+            error.add_note(folders.reached(folder))
             raise
         finally:
             # 4. Whatever happened: the ledger, the result so far.
@@ -183,6 +183,7 @@ def run(
             if settings.found.method.ids_only:
                 rows.write_common(party, folder / "parties" / party.name)
         (folder / "weights.part").rename(folder / "weights")  # all of them make a finished run
+        folders.finish(folder)
         checkpoints.clear()
         weights = {name: party.weights() for name, party in federation.parties.items()}
         _measure_absence(settings, federation, weights, content, folder)
@@ -209,9 +210,10 @@ def _run_processes(
         stop.add_note(f"go on with: colonnade run --resume {folder}")
         raise
     except ColonnadeError as error:
-        error.add_note(f"what was reached lies in {folder}")
+        error.add_note(folders.reached(folder))
         raise
     (folder / "weights.part").rename(folder / "weights")
+    folders.finish(folder)
     saved = {name: folder / "weights" / name for name in federation.cast}
     if all(path.with_suffix(".json").exists() for path in saved.values()):  # nobody was lost
         weights = {name: state.load(path)["weights"] for name, path in saved.items()}

@@ -17,7 +17,7 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 import colonnade
-from colonnade import assemble, state
+from colonnade import assemble, folder, state
 from colonnade import config as configuration
 from colonnade.errors import (
     ColonnadeError,
@@ -29,6 +29,7 @@ from colonnade.errors import (
     RunError,
 )
 from colonnade.methods import splitnn
+from colonnade.result import read_json
 
 
 def settings(**changes: Any) -> dict[str, Any]:
@@ -64,6 +65,41 @@ def test_a_folder_that_was_asked_for_is_replaced_only_on_request(tmp_path: Path)
     assert (first.path / "result.json").read_bytes() == before
     again = colonnade.run(settings(seed=2), out=tmp_path / "run", overwrite=True)
     assert again.content["seed"] == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert not (again.path / "replaced").exists()
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_a_run_is_kept_until_the_one_that_replaces_it_is_finished(
+    tmp_path: Path, apart: bool
+) -> None:
+    """Also if several fail in a row; here by a cut that is wrong only once networks are built."""
+    runtime: Any = "process" if apart else "local"
+    first = colonnade.run(settings(), out=tmp_path / "run")
+    kept = {path.name: path.read_bytes() for path in first.path.iterdir() if path.is_file()}
+    wrong = settings(method="fedemb", fedemb={"cut": "nowhere"})
+    older = first.path / "replaced"
+    for _ in range(2):
+        with pytest.raises(ColonnadeError, match="nowhere") as caught:
+            colonnade.run(wrong, out=first.path, overwrite=True, runtime=runtime)
+        notes = "".join(caught.value.__notes__)
+        assert f"the older run, that it was to replace, in {older}" in notes
+    assert {path.name: path.read_bytes() for path in older.iterdir() if path.is_file()} == kept
+    assert colonnade.load(older).result["seed"] == 0
+    again = colonnade.run(settings(seed=2), out=tmp_path / "run", overwrite=True)
+    assert again.content["seed"] == 2 and not older.exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_run_that_is_withdrawn_leaves_the_older_one_as_it_was(tmp_path: Path) -> None:
+    loaded, place = configuration.load(settings()), tmp_path / "run"
+    folder.create(place, loaded, overwrite=False, note="first")
+    folder.create(place, loaded, overwrite=True, note="second")
+    assert read_json(place / "run.json")["note"] == "second"
+    folder.withdraw(place)
+    assert read_json(place / "run.json")["note"] == "first"
+    folder.withdraw(place)
+    assert not any(tmp_path.iterdir())
 
 
 def test_the_config_of_an_in_memory_run_cannot_train_on_something_else(tmp_path: Path) -> None:

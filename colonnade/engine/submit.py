@@ -84,14 +84,15 @@ def submit(
             observer.ended()
     if outcome.refused:
         if attempt == 1:
-            shutil.rmtree(folder)
+            folders.withdraw(folder)
         raise FederationError(outcome.refused)
     content = _joined(federation, folder, outcome, earlier + time.perf_counter() - began)
     if content["status"] != "finished":
         error = RoleFailed(content["error"])
-        error.add_note(f"what was reached lies in {folder}")
+        error.add_note(folders.reached(folder))
         error.add_note(f"go on with: colonnade nvflare submit --resume {folder}")
         raise error
+    folders.finish(folder)
     return Result(content, folder)
 
 

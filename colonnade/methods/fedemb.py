@@ -598,6 +598,8 @@ def caveats(cfg: FedEmb) -> list[str]:
             f"no guarantee: nothing follows from [fedemb] {' and '.join(asked)} for anybody's "
             "privacy. epsilon would give one"
         )
+    if cfg.clip != FedEmb.clip and not cfg.epsilon:
+        said.append(f"clip = {cfg.clip} clips nothing: it goes with epsilon")
     return said
 
 

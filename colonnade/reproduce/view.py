@@ -91,12 +91,13 @@ def verdict(one: Mapping[str, Any]) -> str:
 
 
 def margin(one: Mapping[str, Any]) -> str:
-    """`+1.20 ± 0.40 points, 3 seeds`; without an interval where there is one seed."""
+    """`+1.20 ± 0.40 points, 3 seeds`; `+1.20 points, one seed`."""
     unit = "dB" if one["metric"] == PSNR else "points"
     if one["interval"] is not None:
         spread = f"{units.points(one['margin'])} ± {one['interval']:.2f}"
         return f"{spread} {unit}, {one['seeds']} seeds"
-    seeds = f", {one['seeds_holding']} of {one['seeds']} seeds" if one["seeds"] > 1 else ""
+    several = one["seeds"] > 1
+    seeds = f", {one['seeds_holding']} of {one['seeds']} seeds" if several else ", one seed"
     if one["apart"] is not None:
         return f"{one['apart']:.2f} {unit} apart{seeds}"
     return f"{units.points(one['margin'])} {unit}{seeds}"
@@ -108,11 +109,12 @@ def measured(content: Content) -> list[dict[str, Any]]:
 
 
 def count(claim: Mapping[str, Any]) -> str:
-    """`holds in 4 of 6, 1 not resolved`; of one verdict, the verdict."""
+    """`holds in 4 of 6, 1 not resolved`; `…, one seed` of each; of one verdict, the verdict."""
     if claim["of"] == 1:
         return verdict(claim["verdicts"][0])
     unresolved = f", {claim['unresolved']} not resolved" if claim["unresolved"] else ""
-    return f"holds in {claim['holding']} of {claim['of']}{unresolved}"
+    single = "" if any(one["seeds"] > 1 for one in claim["verdicts"]) else ", one seed"
+    return f"holds in {claim['holding']} of {claim['of']}{unresolved}{single}"
 
 
 def paired(claim: Mapping[str, Any]) -> bool:

@@ -88,6 +88,15 @@ def test_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert "<!doctype html>" in Path("runs/tiny/report.html").read_text(encoding="utf-8")
 
 
+def test_what_must_be_said_is_said_before_training_too(capsys: pytest.CaptureFixture[str]) -> None:
+    text = CONFIG.replace("splitnn", "fedemb").replace("dim = 8", "noise = 0.1")
+    Path("noisy.toml").write_text(text)
+    lines = said(capsys, "run", "noisy.toml").splitlines()
+    warnings = [number for number, line in enumerate(lines) if line.startswith("warning: no guar")]
+    epochs = [number for number, line in enumerate(lines) if " epoch " in line]
+    assert warnings[0] < min(epochs) and max(epochs) < warnings[1] and len(warnings) == 2
+
+
 def test_run_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     printed = told(capsys, "run", "tiny.toml")
     assert printed == json.loads(Path("runs/tiny/result.json").read_text())

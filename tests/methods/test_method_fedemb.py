@@ -1023,6 +1023,12 @@ def test_labels_of_every_row_are_not_called_those_of_groups() -> None:
     assert [text.rpartition(" those of ")[2] for (text,) in said] == ["every row", "groups"]
 
 
+def test_a_clip_that_clips_nothing_is_told() -> None:
+    assert fedemb.caveats(FedEmb(clip=2.0)) == ["clip = 2.0 clips nothing: it goes with epsilon"]
+    assert len(fedemb.caveats(FedEmb(clip=2.0, epsilon=1.0))) == 1
+    assert not fedemb.caveats(FedEmb())
+
+
 def test_a_shared_start_holds_no_secret(tmp_path: Path) -> None:
     tree = settings({"epsilon": 4.0})
     seen = train(tmp_path / "run", tree, starts=tmp_path / "starts")

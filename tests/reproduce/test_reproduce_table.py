@@ -294,7 +294,7 @@ def test_claims_are_judged_column_by_column(tmp_path: Path) -> None:
     # the second seed of Split is missing, so only the first of Mixed counts: 50 against 80
     assert large["margin"] == pytest.approx(-30.0) and large["interval"] is None
     assert large["margins"] == [pytest.approx(-30.0), None]
-    assert view.verdict(large) == "does not hold (−30.00 points)"
+    assert view.verdict(large) == "does not hold (−30.00 points, one seed)"
     # in the paper: 90 > 80, but 95 < 96
     assert (claim["paper_holding"], claim["paper_of"]) == (1, 2)
     assert view.printed(claim) == "1 of 2 (+10.00, −1.00 points)"
@@ -357,7 +357,7 @@ def test_a_claim_holds_fails_or_is_not_resolved(tmp_path: Path) -> None:
     assert view.verdict(fails["verdicts"][0]) == "does not hold (−1.05 ± 0.64 points, 2 seeds)"
     # one seed that both have: the sign alone, and no interval
     (single,) = cells.judged([Claim("", above=("gap",), below=("x",))], found)
-    assert view.count(single) == "holds (+10.00 points)"
+    assert view.count(single) == "holds (+10.00 points, one seed)"
     # none: nothing is said
     never = rows_of(cell, x=[50.0, None], gap=[None, 60.0])
     assert cells.judged([Claim("", above=("gap",), below=("x",))], never)[0]["of"] == 0
@@ -373,6 +373,9 @@ def test_many_verdicts_are_counted_and_few_are_listed(tmp_path: Path) -> None:
     ]
     claims = cells.judged([Claim("High is above", above=("high",), below=("low",))], found)
     assert view.count(claims[0]) == "holds in 1 of 3, 1 not resolved"
+    first = [replace(one, values=one.values[:1]) for one in found]
+    claims_of_one = cells.judged([Claim("", above=("high",), below=("low",))], first)
+    assert view.count(claims_of_one[0]) == "holds in 1 of 3, one seed"
     assert view.listed(claims[0])[1] == (
         "B, halves, Small: not resolved (+0.50 ± 6.35 points, 2 seeds)"
     )
@@ -423,7 +426,7 @@ def test_decibels_are_not_per_cent(tmp_path: Path) -> None:
     assert view.measure({"cells": [vars(cell) for cell in found]}).endswith("names nothing else")
     low = [replace(cell, row="low") for cell in found]
     (claim,) = cells.judged([Claim("", above=("Mixed",), below=("low",))], [*found, *low])
-    assert view.verdict(claim["verdicts"][3]) == "does not hold (0.00 dB)"
+    assert view.verdict(claim["verdicts"][3]) == "does not hold (0.00 dB, one seed)"
 
 
 def test_settings_of_one_row_at_the_fast_size(tmp_path: Path) -> None:
@@ -501,7 +504,7 @@ def test_markdown(tmp_path: Path) -> None:
         "| Split is above Mixed | holds in 0 of 2, 1 not resolved | 1 of 2 (+10.00, −1.00 " in text
     )
     assert "| A, halves, Small (+22.00, ?); A, halves, Large (−30.00) |" in text
-    assert "| A, halves | +22.00 ± 25.41 points, 2 seeds | −30.00 points |" in text
+    assert "| A, halves | +22.00 ± 25.41 points, 2 seeds | −30.00 points, one seed |" in text
     assert "| A | Split | 4 | 1 | 400 B | 800 B | 1.00 s |" in text
     assert "Failed: `a-run`: ConfigError: two lines" in text
     assert "C is left out" in text and "* Ours is made up." in text and "commit abc" in text
