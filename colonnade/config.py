@@ -18,7 +18,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -174,6 +174,14 @@ class Config:
         decisive = self.resolved() | {"name": "", "method_sha256": self.found.sha256}
         decisive |= {"models_sha256": [models.sha256_of(name) for name in self.own_models()]}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
+
+    def start_sha256(self) -> str:
+        """Of all that decides what is done before the first message; empty where that is little."""
+        start = self.found.method.start
+        if start is None:
+            return ""
+        kept = {name: getattr(self.options, name) for name in start.options}
+        return replace(self, options=type(self.options)(**kept)).sha256()
 
 
 def load(

@@ -241,9 +241,8 @@ def _shared_start(settings: Config, federation: Federation, folder: Path) -> Sha
     start = settings.found.method.start
     if start is None:
         return None
-    kept = {name: getattr(settings.options, name) for name in start.options}
-    alike = replace(settings, options=type(settings.options)(**kept))
-    return SharedStart(folder / alike.sha256(), start.phase, list(federation.parties))
+    place = folder / settings.start_sha256()
+    return SharedStart(place, start.phase, list(federation.parties))
 
 
 def _same_runtime(asked: str | None, before: str, folder: Path) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from colonnade.data import IN_MEMORY
 from colonnade.report import units
-from colonnade.report.overview import accuracy, epochs, per_party_accuracy
+from colonnade.report.overview import accuracy, by_party, epochs, per_party_accuracy
 
 # How a method is written, and what its parties "trained". Others are named as in their file.
 METHODS = {
@@ -176,7 +176,17 @@ def _outcome(result: Mapping[str, Any]) -> str:
         shown = f"Mean test accuracy {units.percent(total, 1)} ({low:.1f} to {high:.1f} %)"
     else:
         shown = f"Test accuracy {units.percent(total, 1)}"
-    return f"{shown}, {crossed}."
+    return f"{shown}, {crossed}.{_budget(result)}"
+
+
+def _budget(result: Mapping[str, Any]) -> str:
+    """What the party that told most has spent, where a budget was counted."""
+    spent = by_party(result, "epsilon")
+    if not spent:
+        return ""
+    delta = result["config"].get(result["method"], {}).get("delta")
+    within = f", δ = {delta:g}" if delta is not None else ""
+    return f" Privacy budget spent: ε = {max(spent.values()):.3g}{within}."
 
 
 def _key(name: str) -> str:

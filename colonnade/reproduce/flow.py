@@ -96,7 +96,7 @@ def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, A
         if run.key in failures:
             watch.ended(run, None, failures[run.key])
     try:
-        for run, error in jobs.perform(pending, out, number):
+        for run, error in jobs.perform(_in_order(pending), out, number):
             if error:
                 failures[run.key] = error
             else:
@@ -214,6 +214,16 @@ def _digests(planned: Sequence[Planned]) -> tuple[dict[str, str], dict[str, str]
         except InputError as error:
             failures[run.key] = f"{type(error).__name__}: {error}"
     return digests, failures
+
+
+def _in_order(pending: Sequence[Planned]) -> list[Planned]:
+    """First one run of each start: runs at the same time then seldom train the same one."""
+    begun, later, seen = list[Planned](), list[Planned](), set[str]()
+    for run in pending:
+        start = "" if "study" in run.config else configuration.load(run.config).start_sha256()
+        (later if start in seen else begun).append(run)
+        seen |= {start} - {""}
+    return begun + later
 
 
 def _environments(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -34,6 +34,14 @@ def test_a_failed_run_says_so() -> None:
     text = prose.sentences(failed())
     assert "The run failed before the first epoch was over." in text
     assert text.endswith("No test accuracy was measured; nothing crossed the wire.")
+
+
+def test_a_budget_is_told_with_the_outcome() -> None:
+    result = example()
+    result["metrics"]["test"]["epsilon"] = {"party1": 3.9999, "party2": 1.0}
+    assert prose.sentences(result).endswith("crossed the wire. Privacy budget spent: ε = 4.")
+    result["config"][result["method"]] = {"delta": 1e-6}
+    assert prose.sentences(result).endswith("Privacy budget spent: ε = 4, δ = 1e-06.")
     stopped = prose.sentences(example(status="stopped", epochs=3))
     assert "The run stopped after 3 epochs." in stopped
 

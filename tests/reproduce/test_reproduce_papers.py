@@ -9,7 +9,7 @@ import pytest
 
 from colonnade import config, methods
 from colonnade.errors import RunError
-from colonnade.reproduce import catalogue, plan
+from colonnade.reproduce import catalogue, flow, plan
 from colonnade.reproduce.plan import Planned, Size
 from colonnade.reproduce.table import Table
 
@@ -247,3 +247,15 @@ def test_tables_of_adptvfedconv_share_runs() -> None:
         fourth = {run.fills[0].row: digest(run) for run in planned("adptvfedconv-fig4", size)[:10]}
         attack = {run.fills[0].row: digest(run) for run in planned("adptvfedconv-inversion", size)}
         assert third == fourth == {row: attack[row] for row in third}
+
+
+def test_runs_that_share_their_start_do_not_begin_together() -> None:
+    """One of each comes first: the others then find it made."""
+    planned = plan.plan(federated("fedemb-table2"), "fast", 2, {}, "cpu")
+    ordered = flow._in_order(planned)
+    assert Counter(run.key for run in ordered) == Counter(run.key for run in planned)
+    starts = [config.load(run.config).start_sha256() for run in ordered]
+    shared = [start for start in starts if start]
+    assert len(set(shared)) == 6 < len(shared)  # three data sets, two seeds
+    assert len(set(shared[:6])) == 6
+    assert all(starts[: len(starts) - len(shared) + 6].count(start) == 1 for start in shared)
