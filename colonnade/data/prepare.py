@@ -81,7 +81,8 @@ class Preparation:
             )
         if not self.columns:
             if (x.dtype == torch.uint8) != (self.unit == 255.0):
-                raise DataError(f"images are {x.dtype}, unlike those of training. Use one type.")
+                given = str(x.dtype).removeprefix("torch.")
+                raise DataError(f"images are {given}; in training, {self._kind()}. Give the same.")
             check_features(x, self.columns)
             return x
         check_features(x, self.columns)
@@ -98,6 +99,13 @@ class Preparation:
             known = torch.nonzero(codes >= 0).flatten()
             out[known, place + codes[known]] = 1.0
         return out
+
+    def _kind(self) -> str:
+        """What images were in training."""
+        if self.unit == 255.0:
+            return "uint8 from 0 to 255"
+        means = ", ".join(f"{mean:.3g}" for mean in self.mean.tolist())
+        return f"float with a mean of {means}" if self.mean.any() else "float"
 
     def to_float(self, x: Tensor) -> Tensor:
         """Rows that `apply` gave as a model takes them: float32, images normalised."""

@@ -111,8 +111,11 @@ def test_float_images() -> None:
     assert float(out.mean()) == pytest.approx(0, abs=1e-5)
     assert out.std((0, 2, 3), correction=0).tolist() == pytest.approx([1, 1], abs=1e-5)
     assert torch.equal(Preparation.fit(x, standardise=False).to_float(x), x)
-    with pytest.raises(DataError, match="Use one type"):
+    known = ", ".join(f"{mean:.3g}" for mean in x.mean((0, 2, 3)).tolist())
+    with pytest.raises(DataError, match=f"are uint8; in training, float with a mean of {known}"):
         fitted.apply(x.byte())
+    with pytest.raises(DataError, match="are float32; in training, uint8 from 0 to 255. Give the"):
+        Preparation.fit(x.byte()).apply(x)
     x[3, 1, 0, 0] = float("nan")
     with pytest.raises(DataError, match="NaN"):
         Preparation.fit(x)
