@@ -137,14 +137,17 @@ class SharedStart:
 
     def keep(self, party: Party) -> None:
         """At the end of a phase: keep what this party has reached by it."""
-        if party.position[0] != self._phase or self._folder.exists():
+        if party.position[0] != self._phase:
+            return
+        if self._folder.exists():  # another run was faster
+            shutil.rmtree(self._draft, ignore_errors=True)
             return
         self._draft.mkdir(parents=True, exist_ok=True)
         state.save(party.snapshot(), self._draft / party.name)
         if all((self._draft / f"{name}.json").exists() for name in self._members):
             try:
                 self._draft.rename(self._folder)
-            except OSError:  # another run was faster
+            except OSError:  # the same, just now
                 shutil.rmtree(self._draft)
 
 

@@ -32,6 +32,7 @@ from colonnade.privacy.grouping import kmeans_groups
 from colonnade.report import load_schema
 from colonnade.result import Result
 from colonnade.runtime import local
+from colonnade.runtime.checkpoint import SharedStart
 from colonnade.runtime.drive import reproducible
 from colonnade.wire import Message, ledger
 
@@ -1027,6 +1028,25 @@ def test_a_clip_that_clips_nothing_is_told() -> None:
     assert fedemb.caveats(FedEmb(clip=2.0)) == ["clip = 2.0 clips nothing: it goes with epsilon"]
     assert len(fedemb.caveats(FedEmb(clip=2.0, epsilon=1.0))) == 1
     assert not fedemb.caveats(FedEmb())
+
+
+def test_of_two_runs_that_train_the_same_start_one_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slower one, in another process, takes its draft away, however far it had come."""
+    member = SimpleNamespace(name="party1", position=("local", 0, 0), snapshot=lambda: {"a": 1})
+    other = SimpleNamespace(**vars(member) | {"name": "party2"})
+    started = []
+    for number in range(2):
+        monkeypatch.setattr(os, "getpid", functools.partial(int, number))
+        started.append(SharedStart(tmp_path / "start", "local", ["party1", "party2"]))
+        started[-1].keep(cast(Any, member))
+    fast, slow = started
+    assert len(list(tmp_path.iterdir())) == 2 and not fast.snapshots()
+    fast.keep(cast(Any, other))
+    slow.keep(cast(Any, other))
+    assert slow.snapshots() == {"party1": {"a": 1}, "party2": {"a": 1}}
+    assert [path.name for path in tmp_path.iterdir()] == ["start"]
 
 
 def test_a_shared_start_holds_no_secret(tmp_path: Path) -> None:
