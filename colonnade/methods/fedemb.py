@@ -84,6 +84,7 @@ PUBLIC = Kind(
     reveals="what the public part has learnt; with widen also the number of rows",
     dtype="any",
 )
+READY = Kind("ready", (), reveals="that a checkpoint holds the sender's secret", dtype="int64")
 BLOCK = Kind("block", None, reveals="what all public parts have learnt together")
 ROWS = Kind("row_count", None, reveals="how many rows will be evaluated", dtype="any")
 EMBEDDING = Kind("embedding", ("batch", "width"), reveals="evaluated rows, through f_m")
@@ -174,8 +175,11 @@ async def client(me: Party, server: Peer, clients: list[Peer], cfg: FedEmb) -> N
     for _ in me.epochs(LOCAL):
         learn()
     if cfg.epsilon:
-        for _ in me.epochs("secret", 1):  # a checkpoint has it before anything is released
+        for _ in me.epochs("secret", 1):
             me.state["secret"] = secrets.token_bytes(SECRET_BYTES).hex()
+        for _ in me.epochs("ready", 1):  # who is thrown back from now on still has its secret
+            server.send(READY, torch.tensor(1))
+            await server.recv(READY)
     for epoch in me.epochs(count=epochs_of(cfg)):
         if epoch:
             learn()
@@ -198,6 +202,11 @@ async def server(me: Party, clients: list[Peer], cfg: FedEmb) -> None:
     for phase, count in ((LOCAL, None), ("secret", int(cfg.epsilon > 0))):
         for _ in me.epochs(phase, count):
             pass  # so that all have checkpoints at the same places
+    for _ in me.epochs("ready", int(cfg.epsilon > 0)):
+        for peer in clients:
+            await peer.recv(READY)
+        for peer in clients:
+            peer.send(READY, torch.tensor(1))
     for epoch in me.epochs(count=epochs_of(cfg)):
         if epoch % cfg.later_epochs:
             continue
@@ -572,10 +581,14 @@ def cast(parties: Sequence[str], holder: str, options: FedEmb) -> dict[str, str]
 
 def client_sends(cfg: FedEmb, _: int) -> list[Kind]:
     told = [PUBLIC, ROWS, EMBEDDING]
-    told += [NOISY_EMBEDDINGS, NOISY_OUTPUTS] if cfg.epsilon else [EMBEDDINGS, OUTPUTS]
+    told += [READY, NOISY_EMBEDDINGS, NOISY_OUTPUTS] if cfg.epsilon else [EMBEDDINGS, OUTPUTS]
     told += [PROPORTIONS] if cfg.targets == "proportions" else []
     shared = cfg.grouping == "kmeans" and cfg.setting == "vertical" and cfg.groups
     return told + ([MEMBERSHIP] if shared else [])
+
+
+def server_sends(cfg: FedEmb, _: int) -> list[Kind]:
+    return [BLOCK, SCORES] + ([READY] if cfg.epsilon else [])
 
 
 def caveats(cfg: FedEmb) -> list[str]:
@@ -609,9 +622,7 @@ METHOD = Method(
     options=FedEmb,
     roles={
         "client": Role(client, client_predict, sends=client_sends),
-        "server": Role(
-            server, server_predict, features=False, rows=False, sends=lambda *_: [BLOCK, SCORES]
-        ),
+        "server": Role(server, server_predict, features=False, rows=False, sends=server_sends),
     },
     kinds=(
         MEMBERSHIP,
@@ -621,6 +632,7 @@ METHOD = Method(
         NOISY_OUTPUTS,
         PROPORTIONS,
         PUBLIC,
+        READY,
         BLOCK,
         ROWS,
         EMBEDDING,

@@ -269,7 +269,7 @@ UP = ["group_embeddings", "group_outputs", "public_part"]
             {"epsilon": 4.0, "delta": 0.0, "rounds": 2},
             {},
             ["noisy_embeddings", "noisy_outputs", "public_part"],
-            [],
+            ["ready"],
         ),
     ],
     ids=str,
@@ -289,9 +289,9 @@ def test_what_crosses(
     for name, party in seen.clients.items():
         rows = len(party.splits["train"])
         groups = min(options.get("groups", R) or rows, rows)
-        sent = [m for m in seen.messages if m.sender == name and m.kind.name != "membership"]
+        sent = [m for m in seen.messages if m.sender == name and m.kind.name not in once]
         assert [m.kind.name for m in sent] == up * rounds
-        got = [m for m in seen.messages if m.receiver == name and m.kind.name != "membership"]
+        got = [m for m in seen.messages if m.receiver == name and m.kind.name not in once]
         assert [(m.kind.name, m.sender) for m in got] == [("block", "server")] * rounds
         assert {m.receiver for m in sent} == {"server"}
         assert {m.phase for m in sent + got} == {"train"}
@@ -304,12 +304,13 @@ def test_what_crosses(
         for block in seen.values("block", name):
             assert {k: tuple(t.shape) for k, t in block.items()} == shapes
     members = [m for m in seen.messages if m.kind is fedemb.MEMBERSHIP]
-    expected = [("party1", "party2"), ("party1", "party3")] if once else []
+    expected = [("party1", "party2"), ("party1", "party3")] if "membership" in once else []
     assert [(m.sender, m.receiver) for m in members] == expected
     declared = methods.find("fedemb").method.sent_by("client", config.load(tree).options, 0)
     evaluating = {"row_count", "embedding"}
     assert {kind.name for kind in declared} == {*up, *once} | evaluating
-    assert seen.result.wire["rounds"] == 2 * rounds + len(once)
+    before = {"membership": 1, "ready": 2}  # steps, once
+    assert seen.result.wire["rounds"] == 2 * rounds + sum(before[kind] for kind in once)
 
 
 @pytest.mark.parametrize(("count", "rounds"), [(2, 3), (4, 1), (8, 2)])
@@ -1394,7 +1395,7 @@ def test_nothing_leaves_when_the_budget_is_spent(
     with pytest.raises(BudgetSpent, match=rf"after {planned} releases.*Nothing was released"):
         train(tmp_path / "run", settings(PRIVATE | {"rounds": 3}), watch, seen)
     sent = [m.kind.name for m in seen.messages if m.sender == "party1" and m.phase == "train"]
-    assert sent == ["noisy_embeddings", "noisy_outputs", "public_part"] * complete
+    assert sent == ["ready", *["noisy_embeddings", "noisy_outputs", "public_part"] * complete]
     content = json.loads((tmp_path / "run" / "result.json").read_text())
     assert content["status"] == "failed" and "the privacy budget is spent" in content["error"]
 
@@ -1422,14 +1423,26 @@ def test_a_spent_budget_survives_a_resume(place: str, tmp_path: Path) -> None:
     assert len(set(first.values())) == 3
 
 
+def test_nobody_releases_before_all_have_kept_their_secrets(tmp_path: Path) -> None:
+    """Who is thrown back beyond its secret would release the same rows with other noise. Stopped
+    wherever some client trains for the first time, and gone on with."""
+    tree = settings(PRIVATE, epochs=2, checkpoint={"epochs": 1})
+    for batches in range(1, 3 * 2 * 5, 4):
+        seen = stopped(tmp_path / f"{batches}", tree, "training", batches)
+        assert not [m.kind.name for m in seen.messages if m.kind is not fedemb.READY]
+        train(tmp_path / f"{batches}", tree, seen=seen, resume=tmp_path / f"{batches}")
+        sent = [m.sender for m in seen.messages if m.kind is fedemb.NOISY_OUTPUTS]
+        assert sorted(sent) == ["party1", "party2", "party3"]
+
+
 # ---- resume --------------------------------------------------------------------------------------
 
 
-def stopped(folder: Path, tree: dict[str, Any], place: str) -> Seen:
+def stopped(folder: Path, tree: dict[str, Any], place: str, batches: int = 3 * 5 + 7) -> Seen:
     """Ctrl-C in the second round: among the batches of some client, or when the server tunes;
     "first": when it would tune for the first time."""
     seen = Seen()
-    calls = {"training": 3 * 5 + 7, "tuning": 1, "first": 0}[place]
+    calls = {"training": batches, "tuning": 1, "first": 0}[place]
 
     def watch(patch: pytest.MonkeyPatch) -> None:
         rates, joined_rows, count = Party._set_rates, fedemb.joined_rows, 0
