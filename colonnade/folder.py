@@ -2,6 +2,7 @@
 
 config.toml      the resolved configuration, beside copies of the user's own files
 run.json         which configuration this is, and how often it was started
+lock             the process that works here has it locked
 ledger.jsonl     every message
 checkpoints/     until the run is finished
 weights.part/    where parties come and go: the models of the newest checkpoint
@@ -12,9 +13,13 @@ replaced/        the older run that this one replaces, until this one is finishe
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import shutil
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,24 +35,18 @@ REPLACED = "replaced"
 
 def create(folder: Path, settings: Config, overwrite: bool, **more: Any) -> int:
     """A new folder; an older run in its place goes only if it may. Returns attempt 1."""
-    older = None
     try:
-        if folder.exists():
-            if not (folder / "run.json").exists() and any(folder.iterdir()):
+        if folder.exists() and any(folder.iterdir()):
+            if not (folder / "run.json").exists():
                 raise RunError(f"{folder} exists and is not a run: choose another --out")
-            if not overwrite and any(folder.iterdir()):
+            if not overwrite:
                 raise RunError(
                     f"{folder} holds an older run: choose another --out, or replace it with "
                     "--overwrite"
                 )
-            if any(folder.iterdir()):
-                older = _aside(folder)
-            else:
-                folder.rmdir()
-        folder.mkdir(parents=True)
-        if older is not None:
-            older.rename(folder / REPLACED)
-            older.parent.rmdir()
+            with alone(folder):
+                _put_into_new(folder)
+        folder.mkdir(parents=True, exist_ok=True)
         state.write_text(configuration.dumps(settings), folder / "config.toml")
         if settings.run.method.endswith(".py"):  # so that the folder can be read without it
             shutil.copyfile(settings.found.path, folder / settings.found.path.name)
@@ -60,13 +59,31 @@ def create(folder: Path, settings: Config, overwrite: bool, **more: Any) -> int:
     return 1
 
 
-def _aside(folder: Path) -> Path:
-    """Put a run out of the way. One that never ended goes; the one that it replaced stays."""
-    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent)) / REPLACED
-    kept = folder / REPLACED
-    (kept if kept.exists() else folder).rename(aside)
-    shutil.rmtree(folder, ignore_errors=True)
-    return aside
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Two processes in one folder would break its ledger; the lock goes with the process."""
+    with (folder / "lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            raise RunError(
+                f"{folder} is in use by process {file.read().strip() or 'of somebody'}. Stop that "
+                "one first, or choose another --out"
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def _put_into_new(folder: Path) -> None:
+    """A new folder with the run in it. If that has never ended, with the one that it replaced."""
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    run = folder.rename(aside / "run")
+    folder.mkdir()
+    (run / REPLACED if (run / REPLACED).exists() else run).rename(folder / REPLACED)
+    shutil.rmtree(aside, ignore_errors=True)
 
 
 def finish(folder: Path) -> None:
@@ -76,19 +93,18 @@ def finish(folder: Path) -> None:
 
 def withdraw(folder: Path) -> None:
     """As if the run had never been made."""
-    if not (folder / REPLACED).exists():
-        shutil.rmtree(folder)
-        return
-    older = _aside(folder)
-    older.rename(folder)
-    older.parent.rmdir()
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    run = folder.rename(aside / "run")
+    if (run / REPLACED).exists():
+        (run / REPLACED).rename(folder)
+    shutil.rmtree(aside)
 
 
-def reached(folder: Path) -> str:
-    """What to tell of a run that failed."""
-    older = folder / REPLACED
-    kept = f"; the older run, that it was to replace, in {older}" if older.exists() else ""
-    return f"what was reached lies in {folder}{kept}"
+def tell(error: BaseException, folder: Path, note: str) -> None:
+    """Say with an error what to do about its run, and where the older one is."""
+    error.add_note(note)
+    if (folder / REPLACED).exists():
+        error.add_note(f"the older run, that it was to replace, lies in {folder / REPLACED}")
 
 
 def free(name: str, overwrite: bool) -> Path:

@@ -12,9 +12,7 @@ A process that died is started again with the same command: it finds its folder 
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 import shutil
 import signal
 import threading
@@ -277,26 +275,8 @@ def take_part(
             ended = False
             _make(folder, setup)
             manifest = {"run": "", "attempt": 0}
-        with _alone(folder, setup.name):
+        with folders.alone(folder):
             return _Member(setup, folder, observer or Observer(), say).serve(manifest, ended)
-
-
-@contextmanager
-def _alone(folder: Path, party: str) -> Iterator[None]:
-    """Two processes in one folder would break its ledger; the lock goes with the process."""
-    with (folder / "lock").open("a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            raise RunError(
-                f"{folder} is in use by process {file.read().strip() or 'of somebody'}: '{party}' "
-                "is already taking part. Stop that one first"
-            ) from None
-        file.truncate(0)
-        file.write(f"{os.getpid()}\n")
-        file.flush()
-        yield
 
 
 def _make(folder: Path, setup: Setup) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -77,7 +78,7 @@ def run(
         raise ConfigError(
             ["data.classes is for a federation file; here the data say which classes there are"]
         )
-    with reproducible(settings.run.threads, settings.run.device == "cuda"):
+    with reproducible(settings.run.threads, settings.run.device == "cuda"), ExitStack() as held:
         if parties is None and settings.files:
             federation = rows.from_files(settings)
         elif parties is None:
@@ -103,6 +104,7 @@ def run(
                 raise RunError("resume goes on in its own folder: leave `out` away")
             folder = Path(resume)
             manifest = folders.reopen(folder, settings)
+            held.enter_context(folders.alone(folder))
             attempt = manifest["attempt"] + 1
             runtime = _same_runtime(runtime, str(manifest.get("runtime", "local")), folder)
             folders.mark(folder, settings, attempt, runtime=runtime)
@@ -110,6 +112,7 @@ def run(
             folder = Path(out) if out is not None else folders.free(settings.run.name, overwrite)
             runtime = runtime or "local"
             attempt = folders.create(folder, settings, overwrite, runtime=runtime)
+            held.enter_context(folders.alone(folder))
         if runtime in APART:
             return _run_processes(
                 settings, federation, folder, observer, processes or Options(), attempt, runtime
@@ -144,11 +147,11 @@ def run(
             status = "finished"
         except KeyboardInterrupt as stop:
             status = "stopped"
-            stop.add_note(f"go on with: colonnade run --resume {folder}")
+            folders.tell(stop, folder, f"go on with: colonnade run --resume {folder}")
             raise
         except ColonnadeError as error:
             problem = str(error)
-            error.add_note(folders.reached(folder))
+            folders.tell(error, folder, f"what was reached lies in {folder}")
             raise
         finally:
             # 4. Whatever happened: the ledger, the result so far.
@@ -207,10 +210,10 @@ def _run_processes(
     try:
         content = launch(settings, federation, folder, observer, options, attempt, drive, runtime)
     except KeyboardInterrupt as stop:
-        stop.add_note(f"go on with: colonnade run --resume {folder}")
+        folders.tell(stop, folder, f"go on with: colonnade run --resume {folder}")
         raise
     except ColonnadeError as error:
-        error.add_note(folders.reached(folder))
+        folders.tell(error, folder, f"what was reached lies in {folder}")
         raise
     (folder / "weights.part").rename(folder / "weights")
     folders.finish(folder)

@@ -29,6 +29,7 @@ from colonnade.errors import (
     RunError,
 )
 from colonnade.methods import splitnn
+from colonnade.observer import Observer
 from colonnade.result import read_json
 
 
@@ -83,12 +84,36 @@ def test_a_run_is_kept_until_the_one_that_replaces_it_is_finished(
         with pytest.raises(ColonnadeError, match="nowhere") as caught:
             colonnade.run(wrong, out=first.path, overwrite=True, runtime=runtime)
         notes = "".join(caught.value.__notes__)
-        assert f"the older run, that it was to replace, in {older}" in notes
+        assert f"the older run, that it was to replace, lies in {older}" in notes
     assert {path.name: path.read_bytes() for path in older.iterdir() if path.is_file()} == kept
     assert colonnade.load(older).result["seed"] == 0
     again = colonnade.run(settings(seed=2), out=tmp_path / "run", overwrite=True)
     assert again.content["seed"] == 2 and not older.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize("second", ["overwrite", "resume"])
+def test_a_folder_in_which_a_run_works_is_left_alone(tmp_path: Path, second: str) -> None:
+    """Else the two would break each other's ledger, or one would take the other's folder away."""
+    refused: list[ColonnadeError] = []
+
+    class Intruder(Observer):
+        def epoch(self, party: str, row: Any) -> None:
+            if refused:
+                return
+            with pytest.raises(RunError, match=f"in use by process {os.getpid()}") as caught:
+                if second == "resume":
+                    colonnade.run(settings(), resume=tmp_path / "run")
+                else:
+                    colonnade.run(settings(), out=tmp_path / "run", overwrite=True)
+            refused.append(caught.value)
+
+    result = colonnade.run(settings(), out=tmp_path / "run", observer=Intruder())
+    assert refused and result.content["status"] == "finished"
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+    assert (
+        colonnade.run(settings(seed=3), out=tmp_path / "run", overwrite=True).content["seed"] == 3
+    )
 
 
 def test_a_run_that_is_withdrawn_leaves_the_older_one_as_it_was(tmp_path: Path) -> None:
@@ -210,7 +235,8 @@ def test_the_resolved_config_gives_the_same_weights(tmp_path: Path) -> None:
 def test_a_finished_run_keeps_models_and_no_checkpoints(tmp_path: Path) -> None:
     result = colonnade.run(settings(), out=tmp_path / "run")
     names = {path.name for path in result.path.iterdir()}
-    assert names == {"config.toml", "run.json", "ledger.jsonl", "result.json", "weights"}
+    kept = {"config.toml", "run.json", "lock", "ledger.jsonl", "result.json", "weights"}
+    assert names == kept
 
 
 def test_threads_of_the_caller_are_put_back(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import secrets
 import shutil
 import time
 from collections.abc import Mapping
-from contextlib import redirect_stdout
+from contextlib import ExitStack, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,14 +71,16 @@ def submit(
     """
     began = time.perf_counter()
     observer = observer or Observer()
-    with Session(kit) as session:
+    with Session(kit) as session, ExitStack() as held:
         session.check(federation)  # before anything is written
         folder, attempt, token, relay = _folder(federation, kit, out, resume, overwrite, relay)
+        held.enter_context(folders.alone(folder))
         earlier = folders.seconds_so_far(folder)
         try:
             outcome = session.run(federation, token, relay, folder, observer)
         except KeyboardInterrupt as stop:
-            stop.add_note(f"go on with: colonnade nvflare submit --resume {folder}")
+            again = f"go on with: colonnade nvflare submit --resume {folder}"
+            folders.tell(stop, folder, again)
             raise
         finally:
             observer.ended()
@@ -89,7 +91,7 @@ def submit(
     content = _joined(federation, folder, outcome, earlier + time.perf_counter() - began)
     if content["status"] != "finished":
         error = RoleFailed(content["error"])
-        error.add_note(folders.reached(folder))
+        folders.tell(error, folder, f"what was reached lies in {folder}")
         error.add_note(f"go on with: colonnade nvflare submit --resume {folder}")
         raise error
     folders.finish(folder)
