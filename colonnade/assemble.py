@@ -180,6 +180,15 @@ def from_memory(
         if silent := [name for name in given if name not in labelled]:
             raise DataError(f"{', '.join(silent)}: no labels. In {method.name} every party has own")
         classes = _all_classes(given)
+        if later is None and (why := config.untested()):
+            raise DataError(
+                f"{why}: give test = {{…}}, the same rows in the same order for every party, or "
+                "set evaluate_every = 0"
+            )
+        if method.aligned(config.options):
+            _check_same_rows(given, classes, "")
+        if later is not None and method.tested_together(config.options):
+            _check_same_rows(later, classes, " in test")
         splits = {
             name: _divided(name, {name: rows}, later, classes, config, seed)[name]
             for name, rows in given.items()
@@ -246,6 +255,20 @@ def _divided(
     inside, out = data.stratified(y, found, config.data.test, seed, f"party '{holder}'")
     whole = {name: rows.split(name, classes) for name, rows in given.items()}
     return {name: (rows.rows(inside), rows.rows(out)) for name, rows in whole.items()}
+
+
+def _check_same_rows(given: Mapping[str, Given], classes: tuple[str, ...], where: str) -> None:
+    """As many, and with the same labels, as far as they have any."""
+    check_equal_rows({name: len(rows) for name, rows in given.items()}, where)
+    labels = {name: rows.split(name, classes).y for name, rows in given.items()}
+    known = [(name, y) for name, y in labels.items() if y is not None]
+    for name, y in known[1:]:
+        if differing := int((y != known[0][1]).sum()):
+            raise DataError(
+                f"the labels of '{known[0][0]}' and '{name}' differ in {differing} of {len(y)} rows"
+                f"{where}. Row by row the same ones are needed at all parties: are they in one "
+                "order?"
+            )
 
 
 def _all_classes(given: Mapping[str, Given]) -> tuple[str, ...]:

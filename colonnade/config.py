@@ -175,6 +175,18 @@ class Config:
         decisive |= {"models_sha256": [models.sha256_of(name) for name in self.own_models()]}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
+    def untested(self) -> str:
+        """Why parties that bring rows of their own cannot be tested; empty where they can."""
+        method = self.found.method
+        if not self.run.evaluate_every or method.aligned(self.options):
+            return ""
+        if not method.tested_together(self.options):
+            return ""
+        return (
+            f"{method.name} tests what all parties know of a row together, and with these options "
+            "each brings other rows"
+        )
+
     def start_sha256(self) -> str:
         """Of all that decides what is done before the first message; empty where that is little."""
         start = self.found.method.start

@@ -61,6 +61,8 @@ class Method:
     cast: Cast = active_and_passives  # (names, label holder, options) -> {party: role}
     # Whether all parties that bring rows must hold the same ones in the same order
     aligned: Callable[[Any], bool] = lambda options: True
+    # Whether evaluated rows must be the same at all parties even where training rows are not
+    tested_together: Callable[[Any], bool] = lambda options: False
     ids_only: bool = False  # it needs the ids of the rows, and neither features nor labels
     hub: str = ""  # the role of whom all others are connected with; empty: the label holder
     loose: bool = False  # parties may go, go on alone and come back while the others go on

@@ -116,6 +116,7 @@ def from_file(
     file: OwnFile | Path, party: str, settings: Config, *, labelled: bool, folder: Path = Path()
 ) -> Rows:
     """A party's rows from its own file; labels are read where they are to be used."""
+    _check_tested(settings)
     file = OwnFile(str(file)) if isinstance(file, Path) else file
     path, warnings = file.path(folder), list[str]()
     with of(party):
@@ -167,6 +168,7 @@ def from_files(config: Config) -> Federation:
             'no party\'s file has labels: name their column, [parties.NAME] label = "…"'
         )
     method, holder = config.found.method, config.run.label_holder or labelled[0]
+    _check_tested(config)
     if holder not in labelled:
         raise DataError(
             f"label_holder = '{holder}': its file has no labels; those of {', '.join(labelled)} do"
@@ -262,6 +264,12 @@ def _to_align(
 def _bare(count: int) -> Split:
     """So many rows of which nothing is known but that they are there."""
     return data.numbered(torch.empty(count, 0), None)
+
+
+def _check_tested(config: Config) -> None:
+    if why := config.untested():
+        to_do = "set evaluate_every = 0, and score files of the same rows by colonnade predict"
+        raise ConfigError([f"{why}: {to_do}"])
 
 
 def _check_classes(classes: Sequence[str], where: str) -> None:

@@ -575,6 +575,7 @@ def cast(parties: Sequence[str], holder: str, options: FedEmb) -> dict[str, str]
     if len(clients) < 2:
         raise MethodError(
             f"fedemb joins the networks of at least two clients; here: {len(clients)}"
+            + (f" beside '{SERVER}', which is the one that brings nothing" * (SERVER in parties))
         )
     return clients | {SERVER: "server"}
 
@@ -641,6 +642,7 @@ METHOD = Method(
     cast=cast,
     hub="server",
     aligned=lambda options: options.setting == "vertical",
+    tested_together=lambda options: True,
     own_labels=True,
     start=Start(LOCAL, ("cut",)),
     caveats=caveats,

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assemble, config, methods, state
+from colonnade import assemble, config, methods, rows, state
 from colonnade.errors import BudgetSpent, ColonnadeError, ConfigError, DataError, MethodError
 from colonnade.methods import fedemb
 from colonnade.methods.fedemb import FedEmb, Told
@@ -1318,14 +1318,58 @@ def test_own_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("setting", ["vertical", "hybrid"])
 def test_evaluated_rows_are_those_of_all(setting: str, tmp_path: Path) -> None:
+    """Told before anything is trained."""
     parties, test = apart((80, 80), (40, 30))
-    text = r"rows that are evaluated together must be the same at all clients: 'c0' 40, 'c1' 30"
-    with pytest.raises(MethodError, match=text):
-        colonnade.run(
-            in_memory({"setting": setting}), parties=parties, test=test, out=tmp_path / "run"
+    x, y = datasets.load_digits(return_X_y=True)
+    if setting == "vertical":  # which needs the same training rows, too
+        parties = {"c0": (x[:80, :32], y[:80]), "c1": (x[:80, 32:], y[:80])}
+
+    def refused(text: str, **given: Any) -> None:
+        tree = in_memory({"setting": setting})
+        with pytest.raises(DataError, match=text):
+            colonnade.run(tree, out=tmp_path / "run", **{"parties": parties, "test": test} | given)
+        assert not (tmp_path / "run").exists()
+
+    refused("different numbers of rows in test: 'c0' 40, 'c1' 30")
+    rows, labels = test["c0"]
+    for moved in (1, 39):
+        turned = (np.roll(rows, moved, axis=0), np.roll(labels, moved))
+        count = int((turned[1] != labels).sum())
+        text = f"the labels of 'c0' and 'c1' differ in {count} of 40 rows in test"
+        refused(text, test={"c0": (rows, labels), "c1": turned})
+    if setting == "vertical":
+        other = {"c1": (x[:80, 32:], y[:80][::-1])}
+        refused(
+            r"the labels of 'c0' and 'c1' differ in \d+ of 80 rows\. Row", parties=parties | other
         )
-    content = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert content["status"] == "failed" and "'c0' 40, 'c1' 30" in content["error"]
+    else:
+        refused(r"each brings other rows: give test = \{…\}, the same rows in the same", test=None)
+        tree = in_memory({"setting": setting}, evaluate_every=0)
+        assert colonnade.run(tree, parties=parties, out=tmp_path / "run").accuracy is None
+
+
+def test_own_files_of_other_rows_are_not_tested_together(tmp_path: Path) -> None:
+    x, y = datasets.load_digits(return_X_y=True)
+    for name, part, some in (("a", x[:, :32], slice(0, 200)), ("b", x[:, 32:], slice(200, 400))):
+        lines = [f"{i},{y[i]}," + ",".join(map(str, part[i])) for i in range(some.start, some.stop)]
+        head = ",".join(["id", "y", *(f"c{n}" for n in range(32))])
+        (tmp_path / f"{name}.csv").write_text("\n".join([head, *lines]))
+    tree = in_memory({"setting": "hybrid"})
+    file = {"id": "id", "label": "y"}
+    tree["parties"] = {n: file | {"data": str(tmp_path / f"{n}.csv")} for n in ("a", "b")}
+    text = "each brings other rows: set evaluate_every = 0, and score files of the same rows by col"
+    with pytest.raises(ConfigError, match=text):
+        colonnade.run(tree, out=tmp_path / "run")
+    result = colonnade.run(tree | {"evaluate_every": 0}, out=tmp_path / "run")
+    with pytest.raises(ConfigError, match=text):  # also of a party of its own
+        rows.from_file(tmp_path / "a.csv", "a", config.load(tree), labelled=True)
+    both = {n: tmp_path / f"both_{n}.csv" for n in ("a", "b")}
+    for name, part in (("a", x[:, :32]), ("b", x[:, 32:])):
+        lines = [f"{i}," + ",".join(map(str, part[i])) for i in range(500, 540)]
+        both[name].write_text("\n".join([",".join(["id", *(f"c{n}" for n in range(32))]), *lines]))
+    trained = colonnade.load(result.path)
+    found = trained.predict(trained.read_files(both))
+    assert len(found["a"]) == 40 and torch.equal(found["a"].codes, found["b"].codes)
 
 
 # ---- a guarantee ---------------------------------------------------------------------------------
