@@ -122,7 +122,8 @@ def run(
         recorder = Recorder(folder / "record", settings.run.record) if settings.run.record else None
         checkpoints = Checkpoints(folder / "checkpoints", list(federation.parties), book.flush)
         if resume:
-            for name, snapshot in (checkpoints.latest() or {}).items():
+            first = settings.found.method.start
+            for name, snapshot in checkpoints.latest(first.phase if first else "").items():
                 federation.parties[name].resume(snapshot)
         elif starts is not None and (start := _shared_start(settings, federation, Path(starts))):
             for name, snapshot in start.snapshots().items():

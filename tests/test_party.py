@@ -305,7 +305,6 @@ def test_a_shelf_is_written_once_and_restored(sort: str, tmp_path: Path) -> None
         assert not [name for name in state.read_tensors(tensors) if "maps" in name]
     if sort == "together":
         found = together.latest()
-        assert found is not None
         snapshot = found["bank"]
     else:
         back = own.go_back(own.held()[-1])
@@ -331,7 +330,6 @@ def test_the_shelf_of_a_checkpoint_that_not_all_have_reached_is_removed(tmp_path
     with_a_shelf(party(), checkpoints.save)
     assert file.exists()
     found = checkpoints.latest()
-    assert found is not None
     assert [found[name]["positions"] for name in ("bank", "shop")] == [{"warm": [1, 0]}] * 2
     assert not file.exists()
     resumed = party()
@@ -377,7 +375,6 @@ def test_the_shelves_of_two_parties_lie_side_by_side(tmp_path: Path) -> None:
     for _ in bank.epochs("longer", 1):  # a place that the other has never seen
         pass
     found = checkpoints.latest()
-    assert found is not None
     assert "longer" in found["bank"]["positions"]
     assert torch.equal(found["bank"]["shelf"]["maps"], MAPS)
     assert torch.equal(found["shop"]["shelf"]["maps"], MAPS + 1)

@@ -83,15 +83,25 @@ class Checkpoints:
         self._finished.mkdir(parents=True, exist_ok=True)
         state.save(self._shelf.known(party), self._finished / party.name)
 
-    def latest(self) -> dict[str, Any] | None:
-        """The newest snapshot of every member, or None; what lies beyond it is removed."""
+    def latest(self, alone: str = "") -> dict[str, Any]:
+        """The newest snapshots of a place that all members have reached; what lies beyond it is
+        removed.
+
+        alone  a phase before the first message: from there each goes on as far as it has come
+        """
+        files: dict[str, Path] = {}
         for place in reversed(self._places()):
-            if self._complete(place):
-                found = {name: state.load(self._file(place, name)) for name in self._members}
-                self._shelf.fill(*found.values())
-                return found
-            shutil.rmtree(place)
-        return None
+            if place.name[7:].rsplit("-", 2)[0] == alone:
+                own = {name: place / name for name in self._members}
+                files = {n: f for n, f in own.items() if f.with_suffix(".json").exists()} | files
+            elif self._complete(place):
+                files = {name: self._file(place, name) for name in self._members} | files
+                break
+            else:
+                shutil.rmtree(place)
+        found = {name: state.load(file) for name, file in files.items()}
+        self._shelf.fill(*found.values())
+        return found
 
     def clear(self) -> None:
         if self._folder.exists():

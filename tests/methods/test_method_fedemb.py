@@ -1508,6 +1508,32 @@ def stopped(folder: Path, tree: dict[str, Any], place: str, batches: int = 3 * 5
     return seen
 
 
+@pytest.mark.parametrize("batches", [1, 7, 12, 17, 29])  # of 3 clients, 2 epochs, 5 batches
+def test_a_client_that_was_stopped_while_alone_goes_on_where_it_was(
+    batches: int, tmp_path: Path
+) -> None:
+    """Clients train one after the other in one process: who was done is not trained again."""
+    tree = settings(epochs=2, checkpoint={"epochs": 1})
+    seen = stopped(tmp_path / "run", tree, "training", batches)
+    trained = 0
+
+    def watch(patch: pytest.MonkeyPatch) -> None:
+        rates = Party._set_rates
+
+        def counted(*given: Any) -> Any:
+            nonlocal trained
+            trained += 1
+            return rates(*given)
+
+        patch.setattr(Party, "_set_rates", counted)
+
+    again = train(tmp_path / "run", tree, watch, seen, resume=tmp_path / "run")
+    assert trained == 30 - batches // 5 * 5
+    whole = train(tmp_path / "whole", tree)
+    assert again.result.weights_sha256 == whole.result.weights_sha256
+    assert without_time(again.result) == without_time(whole.result)
+
+
 @pytest.mark.parametrize("place", ["training", "tuning"])
 @pytest.mark.parametrize(
     ("options", "changes"),
