@@ -459,6 +459,11 @@ def joined_rows(me: Party, told: Sequence[Told], cfg: FedEmb) -> tuple[Tensor, T
     targets = targets_of(pairs, cfg)
     if cfg.widen:
         sizes = torch.tensor([one.rows / len(one.embeddings) for one in told])
+        if sizes.max() == 1 or targets.argmax(1).bincount().max() == 1:
+            me.remark(
+                "widen has changed nothing: it needs several groups of a class, of several rows. "
+                "Choose groups between the numbers of classes and rows"
+            )
         inputs = widened(inputs, targets, sizes.to(me.device))
     return inputs, targets
 

@@ -28,7 +28,8 @@ def split(model: nn.Sequential, at: str | int) -> tuple[nn.Sequential, nn.Sequen
         layers = list(model._modules.items())
         return _sequence(layers[:count]), _sequence(layers[count:])
     shown = f"'{at}'" if isinstance(at, str) else f"after layer {at}"
-    valid = f"{', '.join(places)}, or 1 to {len(places)}" if places else "none: it has one layer"
+    named = ", ".join(places) if isinstance(at, str) else f"1 to {len(places)}"
+    valid = named if places else "none: it has one layer"
     raise ConfigError([f"this network has no cut {shown}. The cuts are: {valid}."])
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from statistics import fmean, median
@@ -41,6 +41,15 @@ MOST_PARTIES = 16  # beyond: the largest and a sum, or the lowest, median and hi
 MOST_FLOWS = 40  # beyond: summed by role
 MISTAKES = 10
 MOST_LOSSES = 6  # parties named in one cell
+NUMBERS = {  # of phases, where their names do not say it
+    "ppm embedding": "how unlike the rows' own vectors that is which was told of them, as a share "
+    "of their size; 0: the same",
+    "ppm output": "the same of their outputs",
+    "ppm": "the smaller of the two",
+    "epsilon": "the privacy budget spent until then",
+    "tuning loss before": "of the joined networks as they came, on what they are tuned on",
+    "tuning loss": "the same after tuning",
+}
 METRICS = {"test_accuracy": "Test accuracy", "loss": "Training loss"}
 MEASURES = {
     "per_party": "Test accuracy",
@@ -142,6 +151,7 @@ def _run(result: Result, row: Overview, index: int) -> dict[str, Any]:
         "flows": _flows(result),
         "leak": label_leak(result),
         "spent": spent(result),
+        "repeats": not by_party(result, "epsilon"),
         "setup": timing["setup"],
         "span": f"{units.duration(min(epochs))} to {units.duration(max(epochs))}" if epochs else "",
         "config": _toml(result["config"]),
@@ -225,18 +235,29 @@ def _stages(result: Result) -> dict[str, Any] | None:
             {"name": name} | row | {"loss": _losses(row["losses"], result["parties"])}
             for name, row in rows.items()
         ],
+        "words": [
+            f"{word[:1].upper()}{word[1:]}: {meaning}."
+            for word, meaning in NUMBERS.items()
+            if any(word.replace(" ", "_") in told for told in _told(rows))
+        ],
     }
 
 
+def _told(rows: Mapping[str, Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """What each party told in each phase."""
+    for row in rows.values():
+        yield from row["losses"].values()
+
+
 def _losses(found: Mapping[str, Mapping[str, float | None]], parties: Sequence[str]) -> str:
-    """`0.331 (party1)`; of several parties `reconstruction 0.0123 (party2), 0.0144 (party3)`."""
+    """`loss 0.331 (party1)`; of several `reconstruction 0.0123 (party2), 0.0144 (party3)`."""
     named: dict[str, list[str]] = {}
     for party in [p for p in parties if found.get(p)]:
         for name, value in found[party].items():
             shown = units.MISSING if value is None else f"{value:.3g}"
             named.setdefault(name, []).append(f"{shown} ({party})")
     lines = [
-        ("" if name == "loss" else f"{name.replace('_', ' ')} ")
+        f"{name.replace('_', ' ')} "
         + ", ".join(values[:MOST_LOSSES])
         + (" …" if len(values) > MOST_LOSSES else "")
         for name, values in named.items()

@@ -1025,6 +1025,15 @@ def test_labels_of_every_row_are_not_called_those_of_groups() -> None:
     assert [text.rpartition(" those of ")[2] for (text,) in said] == ["every row", "groups"]
 
 
+@pytest.mark.parametrize(("groups", "said"), [(10, True), (0, True), (40, False)])
+def test_a_widening_that_changes_nothing_is_told(groups: int, said: bool, tmp_path: Path) -> None:
+    """Of one group of each class, or of single rows."""
+    options = WIDE | {"groups": groups, "targets": "proportions"}
+    seen = train(tmp_path / "run", settings(options))
+    warned = [w for w in seen.result.content["warnings"] if w.startswith("widen has changed")]
+    assert len(warned) == said
+
+
 def test_a_clip_that_clips_nothing_is_told() -> None:
     assert fedemb.caveats(FedEmb(clip=2.0)) == ["clip = 2.0 clips nothing: it goes with epsilon"]
     assert len(fedemb.caveats(FedEmb(clip=2.0, epsilon=1.0))) == 1

@@ -230,8 +230,8 @@ def test_phases_have_a_table_and_training_the_curves(tmp_path: Path) -> None:
         assert re.findall(r">(\d)</text>", figure) == ["1", "2", "3", "4"]
     table = parsed.text.partition(" Phases ")[2].partition("Which classes")[0]
     assert table.startswith(
-        "Phase Epochs Time Last numbers pretrain 3 6.00 s 3.33 (party1) transfer 2 4.00 s "
-        "5 (party2), 10 (party3), 15 (party4) upload 1 2.00 s – train 4 "
+        "Phase Epochs Time Last numbers pretrain 3 6.00 s loss 3.33 (party1) transfer 2 4.00 s "
+        "loss 5 (party2), 10 (party3), 15 (party4) upload 1 2.00 s – train 4 "
     )
     assert "median epoch of the phase train." in parsed.text
     assert "AdptVFedConv, 4 parties, 4 epochs" in parsed.text
@@ -255,13 +255,30 @@ def test_a_phase_may_call_its_loss_by_another_name(tmp_path: Path) -> None:
     last["parties"]["party2"] = {"reconstruction": 0.0123, "test_personalised_accuracy": 0.5}
     last["parties"]["party3"] = {"loss": None}
     _, parsed = page(tmp_path, result)
-    shown = "transfer 2 4.00 s reconstruction 0.0123 (party2); – (party3), 15 (party4) upload"
+    shown = "transfer 2 4.00 s reconstruction 0.0123 (party2); loss – (party3), 15 (party4) upload"
     assert shown in parsed.text
+
+
+def test_numbers_whose_names_do_not_say_what_they_are_are_explained(tmp_path: Path) -> None:
+    result = phased()
+    _, plain = page(tmp_path, result)
+    assert "Ppm" not in plain.text and "budget" not in plain.text
+    assert "the weights are the same to the last bit" in plain.text
+    last = next(e for e in reversed(result["history"]) if e["phase"] == "transfer")
+    last["parties"]["party2"] = {"ppm_embedding": 0.9, "epsilon": 2.0}
+    result["metrics"]["test"]["epsilon"] = {"party2": 2.0}
+    _, parsed = page(tmp_path, result)
+    assert "Ppm embedding: how unlike the rows' own vectors" in parsed.text
+    assert "Epsilon: the privacy budget spent until then." in parsed.text
+    assert "Ppm output" not in parsed.text and "Tuning loss" not in parsed.text
+    assert "last bit" not in parsed.text and "Noise is drawn from secrets" in parsed.text
 
 
 def test_of_very_many_parties_the_first_losses_are_named(tmp_path: Path) -> None:
     _, parsed = page(tmp_path, phased(parties=[f"p{i}" for i in range(40)]))
-    assert re.search(r"transfer 2 4.00 s (\S+ \(p\d+\), ){5}\S+ \(p\d+\) … upload", parsed.text)
+    assert re.search(
+        r"transfer 2 4.00 s loss (\S+ \(p\d+\), ){5}\S+ \(p\d+\) … upload", parsed.text
+    )
 
 
 def test_what_parties_reach_beside_the_joint_network(tmp_path: Path) -> None:
