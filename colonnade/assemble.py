@@ -674,5 +674,5 @@ def _same_ids(holdings: Mapping[str, Holding]) -> None:
             raise DataError(
                 f"'{first}' and '{name}' hold different rows. This method needs the same rows in "
                 "the same order at every party: use a partition that keeps all rows (tiles, "
-                "strips, columns), or a method without alignment"
+                "strips, columns), or a method, or options of this one, that match no rows"
             )

@@ -520,7 +520,9 @@ def unknown(name: str, valid: Any, where: str, what: str = "key") -> str:
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if OTHERWISE.get(name) in names:
         near = [OTHERWISE[name]]
-    hint = f"did you mean '{near[0]}'?" if near else f"one of {', '.join(names) or 'none'}"
+    several = any("," in each for each in names)  # names of a paper's rows
+    listed = "; ".join(names) if several else ", ".join(names)
+    hint = f"did you mean '{near[0]}'?" if near else f"one of {listed or 'none'}"
     return f"no {what} '{name}' {where}: {hint}"
 
 

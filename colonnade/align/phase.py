@@ -56,6 +56,10 @@ async def aligned(
 
 def keep(me: Party, rows: Tensor) -> None:
     """From now on these are all the rows that the party has."""
+    if not len(rows):
+        raise DataError(
+            f"'{me.name}': no row is common to all. Are the ids of one sort, and written alike?"
+        )
     before = {name: len(split) for name, split in me.splits.items()}
     me.take(rows)
     for name, split in me.splits.items():

@@ -171,6 +171,11 @@ def _check_shape(x: Tensor, columns: tuple[Column, ...]) -> None:
         return
     if x.dim() == 4 and not columns:
         return
+    if x.dim() == 2 and not columns:
+        raise DataError(
+            f"features of shape {tuple(x.shape)}, a table, where images are due: (rows, channels, "
+            "height, width)"
+        )
     raise DataError(
         f"features of shape {tuple(x.shape)} do not go with {len(columns)} columns. "
         "Give a table (rows, columns) and one Column each, or images (rows, channels, height, "

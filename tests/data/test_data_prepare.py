@@ -114,6 +114,8 @@ def test_float_images() -> None:
     known = ", ".join(f"{mean:.3g}" for mean in x.mean((0, 2, 3)).tolist())
     with pytest.raises(DataError, match=f"are uint8; in training, float with a mean of {known}"):
         fitted.apply(x.byte())
+    with pytest.raises(DataError, match="a table, where images are due"):
+        fitted.apply(x.flatten(1))
     with pytest.raises(DataError, match="are float32; in training, uint8 from 0 to 255"):
         Preparation.fit(x.byte()).apply(x)
     x[3, 1, 0, 0] = float("nan")

@@ -14,7 +14,7 @@ import torch
 import colonnade
 from colonnade import doctor, member_predict
 from colonnade.align import phase, psi
-from colonnade.errors import ConfigError, DataError, PeerLost
+from colonnade.errors import ColonnadeError, ConfigError, DataError, PeerLost
 
 ROWS, OVER = 120, 72  # of each party, of which so many are common
 
@@ -253,6 +253,15 @@ def test_the_doctor_names_what_is_wrong(tmp_path: Path) -> None:
     assert problem.about == "shop"
     assert "has no column 'customer'" in problem.found
     assert doctor.is_run(file)
+
+
+def test_without_a_minimum_nothing_in_common_is_still_an_error(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    file.write_text(file.read_text() + "[align]\nminimum = 0\n")
+    shop = tmp_path / "shop.csv"
+    shop.write_text(shop.read_text().replace("person", "client"))
+    with pytest.raises(ColonnadeError, match=r"no row is common to all\. Are the ids of one sort"):
+        colonnade.run(file, out=tmp_path / "run")
 
 
 def test_later_rows_keep_the_categories_of_training(tmp_path: Path) -> None:
