@@ -42,8 +42,8 @@ MOST_FLOWS = 40  # beyond: summed by role
 MISTAKES = 10
 MOST_LOSSES = 6  # parties named in one cell
 NUMBERS = {  # of phases, where their names do not say it
-    "ppm embedding": "how unlike the rows' own vectors that is which was told of them, as a share "
-    "of their size; 0: the same",
+    "ppm embedding": "how far what was told of rows lies from their own vectors, as a share of "
+    "their size; 0: the same",
     "ppm output": "the same of their outputs",
     "ppm": "the smaller of the two",
     "epsilon": "the privacy budget spent until then",
