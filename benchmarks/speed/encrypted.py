@@ -1,15 +1,19 @@
-"""One batch of Hetero-NN on real ciphertexts: the time of every step, and the bytes.
+"""One batch of Hetero-NN on real ciphertexts: its time, its bytes, and the same on plain numbers.
 
-    python benchmarks/speed/encrypted.py [paillier] [ckks] [--batch 128] [--dim 128] [--limit 600]
+    python benchmarks/speed/encrypted.py [paillier] [ckks] [--batch 128] [--dim 128]
+    python benchmarks/speed/encrypted.py steps [paillier] [ckks] [--limit 600]
 
-One passive party, a batch of 128 rows, embeddings and interactive layer 128 wide, keys of 2048
-bits for Paillier, one thread. The steps are those of colonnade/methods/heteronn.py, with its own
-scheme objects and without the networks and the wire. Where a whole step of Paillier would not fit
-the limit, as many rows of it are measured as do, and the time is scaled up: the table says so.
+The first trains one batch of MNIST with `method = "heteronn"`: an active and one passive party with
+half of the pixels each, networks of four layers, embeddings and interactive layer 128 wide, keys of
+2048 bits for Paillier, one thread. The same batch on plain numbers follows, and the weights of both
+are compared. A batch under Paillier takes twenty minutes or more.
 
-From one batch an epoch of MNIST is worked out (60,000 rows, 469 batches): with eight passive
-parties one after another, and with all of them at work at once while the active party, which
-multiplies for each of them, still serves one after another. Worked out, not measured.
+`steps` times every step by itself, on drawn numbers, with the scheme objects of the method and
+without networks and wire. Where Paillier would not fit the limit, as many rows of a step are
+measured as do, and the time is scaled up: the table says so. From it an epoch of MNIST is worked
+out (60,000 rows, 469 batches): with eight passive parties one after another, and with all of them
+at work at once while the active party, which multiplies for each of them, still serves one after
+another. Worked out, not measured.
 Results also go to benchmarks/speed/results/encrypted.json.
 """
 
@@ -18,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +31,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import colonnade
+from colonnade import data, state
+from colonnade.errors import DataMissing
 from colonnade.privacy import homomorphic
 from colonnade.privacy.homomorphic import Holder, Multiplier, noise, rounded
 from colonnade.result import commit
@@ -201,22 +209,95 @@ def close(found: Tensor, wanted: Tensor, encryption: str) -> None:
     )
 
 
+def trained(encryption: str, batch: int, dim: int) -> dict[str, Any]:
+    """One batch of the method itself, and the same on plain numbers."""
+    try:
+        data.load("mnist", seed=0)
+        name = "mnist"
+    except DataMissing:
+        name = "mnist-sample"
+    tree = {
+        "method": "heteronn",
+        "epochs": 1,
+        "batch_size": batch,
+        "evaluate_every": 0,
+        "lr": RATE,
+        "model": "mlp",
+        "model_options": {"hidden": [dim] * 3},
+        "data": {"name": name, "train_rows": batch},
+        "partition": {"kind": "columns", "parties": 2},
+        "checkpoint": {"epochs": 0},
+    }
+    options: dict[str, Any] = {
+        "dim": dim,
+        "width": dim,
+        "hidden": [dim] * 3,
+        "encryption": encryption,
+    }
+    plain = {**options, "encryption": "none", "fixed_point": encryption == "paillier"}
+    with tempfile.TemporaryDirectory() as folder:
+        sealed, clear = (
+            colonnade.run(tree | {"heteronn": given}, out=Path(folder) / given["encryption"])
+            for given in (options, plain)
+        )
+        apart = max(
+            float((one - other).abs().max())
+            for one, other in zip(weights(sealed), weights(clear), strict=True)
+        )
+    found = {
+        "data": name,
+        "batch": batch,
+        "dim": dim,
+        "width": dim,
+        "key_bits": 2048 if encryption == "paillier" else None,
+        "seconds": sealed.content["timing"]["seconds_per_epoch"][0],
+        "plain_seconds": clear.content["timing"]["seconds_per_epoch"][0],
+        "bytes": sealed.wire["by_phase"]["train"]["bytes"],
+        "plain_bytes": clear.wire["by_phase"]["train"]["bytes"],
+        "weights_apart": apart,
+    }
+    print(
+        f"  {batch} rows of {name}, one passive party: {found['seconds']:.2f} s and "
+        f"{found['bytes'] / 1e6:.1f} MB; on plain numbers {found['plain_seconds']:.3f} s and "
+        f"{found['plain_bytes'] / 1e6:.1f} MB; weights {apart:.1e} apart at most",
+        flush=True,
+    )
+    return found
+
+
+def weights(result: colonnade.Result) -> list[Tensor]:
+    """All weights of a run, those of the interactive layer without their mask."""
+    parties = result.content["parties"]
+    first, *passive = parties
+    kept = {name: state.load(result.path / "weights" / name)["weights"] for name in parties}
+    whole = [
+        kept[first][f"masked weight of {name}"]["weight"] + kept[name]["accumulated mask"]["total"]
+        for name in passive
+    ]
+    bottoms = [kept[name]["bottom"] for name in parties]
+    return whole + [tensor for bottom in bottoms for tensor in bottom.values()]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("schemes", nargs="*", metavar="paillier|ckks")
+    parser.add_argument("what", nargs="*", metavar="steps|paillier|ckks")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--dim", type=int, default=128)
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds for Paillier")
+    parser.add_argument("--limit", type=float, default=600.0, help="seconds for Paillier's steps")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "encrypted.json")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     content = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-    for scheme in arguments.schemes or ["ckks", "paillier"]:
+    part = "steps" if "steps" in arguments.what else "batch"
+    for scheme in [word for word in arguments.what if word != "steps"] or ["ckks", "paillier"]:
         print(f"{scheme}:", flush=True)
-        load = os.getloadavg()[0]
-        found = measure(scheme, arguments.batch, arguments.dim, arguments.dim, arguments.limit)
+        load, size = os.getloadavg()[0], (arguments.batch, arguments.dim)
+        if part == "steps":
+            found = measure(scheme, *size, arguments.dim, arguments.limit)
+        else:
+            found = trained(scheme, *size)
         more = {"commit": commit(), "load_before": load, "load_after": os.getloadavg()[0]}
-        content[scheme] = found | more
+        content.setdefault(part, {})[scheme] = found | more
         arguments.out.parent.mkdir(exist_ok=True)
         arguments.out.write_text(json.dumps(content, indent=1) + "\n")
 
