@@ -143,6 +143,7 @@ def _planned(
             continue
         name = key([data, split, runs.block, runs.row, label, f"seed{seed}"])
         config = merge(
+            {"checkpoint": {"epochs": 0}},  # only the numbers of the table are kept
             table.common,
             table.data[data],
             table.splits[split],
@@ -151,8 +152,7 @@ def _planned(
             mode.set,
             runs.fast if mode is table.fast else {},
             {"method": runs.method, "name": name, "seed": seed, "device": device},
-            # Only the numbers of the table are kept.
-            {"checkpoint": {"epochs": 0}, "absence": False},
+            {"absence": False},
         )
         if parties:
             recipes = {**table.columns, **table.recipes}

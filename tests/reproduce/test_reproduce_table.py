@@ -97,6 +97,12 @@ def test_settings_are_laid_over_each_other(tmp_path: Path) -> None:
     assert second.config["model"] == "cnn"
 
 
+def test_a_table_may_ask_for_checkpoints(tmp_path: Path) -> None:
+    """A privacy budget does not go without."""
+    table = made(tmp_path, TEXT.replace("[common]", "[common]\ncheckpoint.epochs = 1"))
+    assert all(r.config["checkpoint"] == {"epochs": 1} for r in plan.plan(table, "fast", 1, {}, ""))
+
+
 def test_a_run_per_column_a_run_per_mix_and_rows_that_are_parties(tmp_path: Path) -> None:
     runs = plan.plan(made(tmp_path), "fast", 2, {}, "cpu")
     assert [run.seed for run in runs] == [0] * 5 + [1] * 5  # the first seed first
