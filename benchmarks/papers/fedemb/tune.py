@@ -1,11 +1,13 @@
-"""How long and how fast the server tunes, chosen on validation rows alone.
+"""How clients train and the server tunes, chosen on validation rows alone.
 
-    python benchmarks/papers/fedemb/tune.py means       for Table 2: on means of random groups
-    python benchmarks/papers/fedemb/tune.py widened     for widened.toml: on means of a class
+    python benchmarks/papers/fedemb/tune.py vertical    clients, Table 2: late fusion
+    python benchmarks/papers/fedemb/tune.py hybrid      clients, Table 3: late fusion
+    python benchmarks/papers/fedemb/tune.py means       server, Table 2: means of random groups
+    python benchmarks/papers/fedemb/tune.py widened     server, widened.toml: means of a class
 
-Fashion-MNIST at eight clients, 10,000 of its training rows held out; test rows are not looked at.
-A few rows of the table, with as many rows in a group. About ten minutes on one core. Results go to
-the terminal and to benchmarks/papers/fedemb/results/tuning.json.
+Fashion-MNIST at eight clients (hybrid: four), 10,000 of its training rows held out; test rows are
+not looked at. For the server a few rows of the table, with as many rows in a group. About ten
+minutes on one core. Results go to the terminal and to benchmarks/papers/fedemb/results/tuning.json.
 """
 
 from __future__ import annotations
@@ -36,8 +38,25 @@ BASE: dict[str, Any] = {
     "data": {"name": "fashion-mnist", "validation": 1 / 6, "test_rows": 1000},
     "partition": {"kind": "columns", "parties": 8},
 }
+CLIENTS = {
+    f"{epochs} epochs, batch {batch}, {rate}": {
+        "epochs": epochs,
+        "batch_size": batch,
+        "schedule": rate,
+    }
+    for epochs, batch, rate in (
+        (5, 128, "constant"),
+        (10, 128, "constant"),
+        (10, 128, "cosine"),
+        (20, 64, "cosine"),
+    )
+}
+FUSION: dict[str, Any] = {"server_epochs": 0}
+HYBRID = {"setting": "hybrid", "partition": {"kind": "hybrid", "parties": 4}}
 Options = dict[str, dict[str, Any]]
-WAYS: dict[str, tuple[Options, Options]] = {  # of tuning; the rows that they are tried on
+WAYS: dict[str, tuple[Options, Options]] = {  # and the rows that they are tried on
+    "vertical": (CLIENTS, {"Late fusion": FUSION}),
+    "hybrid": (CLIENTS, {"Late fusion": FUSION | HYBRID}),
     "means": (
         {
             "5 epochs, 1e-4": {"server_epochs": 5, "server_lr": 1e-4},
@@ -82,12 +101,13 @@ def main() -> None:
     ways, rows = WAYS[sys.argv[1]]
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for way, tuning in ways.items():
+        for way, tried in ways.items():
             found[way] = {}
-            for row, groups in rows.items():
-                options = {"cut": "layer4", "setting": "vertical", **groups, **tuning}
+            for row, fixed in rows.items():
+                chosen = {"cut": "layer4", "setting": "vertical", **fixed, **tried}
+                tree = {key: chosen.pop(key, value) for key, value in BASE.items()}
                 result = colonnade.run(
-                    {**BASE, "fedemb": options},
+                    tree | {"fedemb": chosen},
                     out=Path(folder) / f"{way} {row}",
                     starts=Path(folder) / "starts",  # the local training, which is the same
                 )
