@@ -88,7 +88,7 @@ def test_it_leaves_no_trace_in_the_parties(
     result = colonnade.run(checked, out=tmp_path / "run")
     assert "absent" in result.metrics["test"]
     names = {path.name for path in result.path.iterdir()}
-    assert names == {"config.toml", "run.json", "ledger.jsonl", "result.json", "weights"}
+    assert names == {"config.toml", "run.json", "lock", "ledger.jsonl", "result.json", "weights"}
 
 
 def test_a_run_that_fails_is_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
