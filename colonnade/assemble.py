@@ -178,7 +178,9 @@ def from_memory(
     later = None if test is None else _read_test(test, given)
     if method.own_labels:
         if silent := [name for name in given if name not in labelled]:
-            raise DataError(f"{', '.join(silent)}: no labels. In {method.name} every party has own")
+            raise DataError(
+                f"{', '.join(silent)}: no labels. In {method.name} every party has some of its own"
+            )
         classes = _all_classes(given)
         if later is None and (why := config.untested()):
             raise DataError(

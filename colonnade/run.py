@@ -26,7 +26,8 @@ from colonnade.launch import Options, hub_of, launch
 from colonnade.method import bind
 from colonnade.observer import Observer
 from colonnade.party import Party
-from colonnade.result import Result, account, combine, divergence
+from colonnade.report.prose import budget
+from colonnade.result import Result, account, combine, divergence, read_json
 from colonnade.runtime import local
 from colonnade.runtime.checkpoint import Checkpoints, SharedStart
 from colonnade.runtime.drive import reproducible
@@ -140,6 +141,7 @@ def run(
                 party.identity = identities[name]
         # 3. Run the roles.
         status, problem, warnings = "failed", "", list[str]()
+        ended: BaseException | None = None
         setup = time.perf_counter() - began
         meters = {name: party.meter for name, party in federation.parties.items()}
         observer.began(settings, meters, book)
@@ -147,11 +149,11 @@ def run(
             warnings = _train(settings, federation, book, recorder, checkpoints, lose)
             status = "finished"
         except KeyboardInterrupt as stop:
-            status = "stopped"
+            status, ended = "stopped", stop
             folders.tell(stop, folder, f"go on with: colonnade run --resume {folder}")
             raise
         except ColonnadeError as error:
-            problem = str(error)
+            problem, ended = str(error), error
             folders.tell(error, folder, f"what was reached lies in {folder}")
             raise
         finally:
@@ -181,6 +183,8 @@ def run(
             ]
             content |= {"status": status, "error": problem}
             state.write_text(json.dumps(content, indent=1), folder / "result.json")
+            if ended is not None:
+                _tell_spent(ended, folder)
         # 5. The trained models; checkpoints have done their work.
         for party in federation.parties.values():
             folders.save_weights(party, folder / "weights.part")
@@ -212,9 +216,11 @@ def _run_processes(
         content = launch(settings, federation, folder, observer, options, attempt, drive, runtime)
     except KeyboardInterrupt as stop:
         folders.tell(stop, folder, f"go on with: colonnade run --resume {folder}")
+        _tell_spent(stop, folder)
         raise
     except ColonnadeError as error:
         folders.tell(error, folder, f"what was reached lies in {folder}")
+        _tell_spent(error, folder)
         raise
     (folder / "weights.part").rename(folder / "weights")
     folders.finish(folder)
@@ -238,6 +244,13 @@ def _measure_absence(
         content["metrics"][split]["absent"] = shares
     if found:
         state.write_text(json.dumps(content, indent=1), folder / "result.json")
+
+
+def _tell_spent(error: BaseException, folder: Path) -> None:
+    """Of a privacy budget, however the run has ended."""
+    file = folder / "result.json"
+    if file.exists() and (spent := budget(read_json(file))):
+        error.add_note(spent)
 
 
 def _shared_start(settings: Config, federation: Federation, folder: Path) -> SharedStart | None:

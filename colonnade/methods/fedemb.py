@@ -125,32 +125,33 @@ class FedEmb:
     control: bool = False  # also tune a u with new random weights, for comparison
 
     def __post_init__(self) -> None:
-        whole = ("rounds", "later_epochs", "combinations", "server_batch", "rank", "fan_in")
-        for key in whole:
+        wrong = []
+        for key in ("rounds", "later_epochs", "combinations", "server_batch", "rank", "fan_in"):
             if getattr(self, key) < 1:
-                raise ValueError(f"{key} = {getattr(self, key)}: at least 1")
+                wrong.append(f"{key} = {getattr(self, key)}: at least 1")
         for key in ("groups", "server_epochs", "noise", "epsilon", "connect_start"):
             if not 0 <= getattr(self, key) < float("inf"):
-                raise ValueError(f"{key} = {getattr(self, key)}: at least 0")
+                wrong.append(f"{key} = {getattr(self, key)}: at least 0")
         for key in ("server_lr", "clip"):
             if not 0 < getattr(self, key) < float("inf"):
-                raise ValueError(f"{key} = {getattr(self, key)}: a number above 0")
-        if not 0 <= self.delta < 1:
-            raise ValueError(f"delta = {self.delta}: from 0 up to, not including, 1")
-        if not 0 <= self.generalise < 1:
-            raise ValueError(f"generalise = {self.generalise}: from 0 up to, not including, 1")
+                wrong.append(f"{key} = {getattr(self, key)}: a number above 0")
+        for key in ("delta", "generalise"):
+            if not 0 <= getattr(self, key) < 1:
+                wrong.append(f"{key} = {getattr(self, key)}: from 0 up to, not including, 1")
         if self.epsilon and self.noise:
-            raise ValueError("epsilon sets the noise by itself: leave noise out")
+            wrong.append("epsilon sets the noise by itself: leave noise out")
         if self.epsilon and self.targets == "proportions":
-            raise ValueError("targets = 'proportions' tells labels, which epsilon does not cover")
+            wrong.append("targets = 'proportions' tells labels, which epsilon does not cover")
         if self.setting == "vertical" and (self.combinations > 1 or self.match == "class"):
-            raise ValueError("combinations and match are for setting = 'hybrid'")
+            wrong.append("combinations and match are for setting = 'hybrid'")
         alike = self.grouping == "class" and (self.setting == "vertical" or self.match == "class")
         if self.widen and not (alike and self.targets in ("hard", "proportions")):
-            raise ValueError(
+            wrong.append(
                 "widen needs means of one class each, and their class: grouping = 'class', "
                 "targets = 'hard' or 'proportions' and, if hybrid, match = 'class'"
             )
+        if wrong:
+            raise ValueError("; ".join(wrong))
 
 
 async def client(me: Party, server: Peer, clients: list[Peer], cfg: FedEmb) -> None:
@@ -217,7 +218,14 @@ async def server(me: Party, clients: list[Peer], cfg: FedEmb) -> None:
         me.log(tuning_loss_before=loss_of(networks["per_party"], inputs, targets, cfg))
         for name, joined in networks.items():
             if name != "late_fusion":
+                before = {key: tensor.clone() for key, tensor in joined.state_dict().items()}
                 after = tune(me, joined, inputs, targets, cfg)  # 4.
+                if not after.isfinite():
+                    joined.load_state_dict(before)
+                    me.remark(
+                        "the server's tuning has diverged, and what came of it was thrown away: "
+                        "try a smaller server_lr, or less noise"
+                    )
                 if name == "per_party":
                     me.log(tuning_loss=after)
         for number, peer in enumerate(clients):
@@ -256,7 +264,7 @@ async def server_rows(me: Party, clients: Sequence[Peer], networks: Mapping[str,
             listed = ", ".join(f"'{name}' {count}" for name, count in counts.items())
             raise MethodError(
                 f"rows that are evaluated together must be the same at all clients: {listed}. Give "
-                "all the same test rows, or evaluate_every = 0"
+                "each its columns of the same rows; without test rows train with evaluate_every = 0"
             )
         left = next(iter(counts.values()))
         while left > 0:
@@ -609,8 +617,9 @@ def caveats(cfg: FedEmb) -> list[str]:
         )
     elif cfg.epsilon:
         said.append(
-            f"epsilon = {cfg.epsilon} covers what is told of each row's vectors; not the public "
-            "part of the networks, not who is in a group, not rows that are evaluated"
+            f"epsilon = {cfg.epsilon} covers what one client tells of each row's vectors (what M "
+            "clients tell of the same person: M times that at worst); not the public part of the "
+            "networks, not who is in a group, not rows that are evaluated"
         )
     elif asked:
         said.append(

@@ -151,7 +151,7 @@ def _run(result: Result, row: Overview, index: int) -> dict[str, Any]:
         "flows": _flows(result),
         "leak": label_leak(result),
         "spent": spent(result),
-        "repeats": not by_party(result, "epsilon"),
+        "repeats": _repeats(result),
         "setup": timing["setup"],
         "span": f"{units.duration(min(epochs))} to {units.duration(max(epochs))}" if epochs else "",
         "config": _toml(result["config"]),
@@ -223,6 +223,12 @@ def _trains(result: Result) -> bool:
     """Whether one of several phases is the training proper."""
     found = phases(result)
     return len(found) > 1 and "train" in found
+
+
+def _repeats(result: Result) -> bool:
+    """Whether another run would end with the same weights: no fresh secrets are left in them."""
+    sealed = result["config"].get("heteronn", {}).get("encryption", "none") != "none"
+    return not sealed and not by_party(result, "epsilon")
 
 
 def _stages(result: Result) -> dict[str, Any] | None:

@@ -167,26 +167,28 @@ def _labels(result: Mapping[str, Any]) -> str:
 
 def _outcome(result: Mapping[str, Any]) -> str:
     total, sent = accuracy(result), result["wire"]["bytes"]
+    spent = f" {told}" if (told := budget(result)) else ""
     crossed = f"{units.size(sent)} crossed the wire" if sent else "nothing crossed the wire"
     if total is None:
-        return f"No test accuracy was measured; {crossed}."
+        return f"No test accuracy was measured; {crossed}.{spent}"
     each = list(per_party_accuracy(result).values())
     if len(each) > 1 and min(each) != max(each):
         low, high = 100 * min(each), 100 * max(each)
         shown = f"Mean test accuracy {units.percent(total, 1)} ({low:.1f} to {high:.1f} %)"
     else:
         shown = f"Test accuracy {units.percent(total, 1)}"
-    return f"{shown}, {crossed}.{_budget(result)}"
+    return f"{shown}, {crossed}.{spent}"
 
 
-def _budget(result: Mapping[str, Any]) -> str:
+def budget(result: Mapping[str, Any]) -> str:
     """What the party that told most has spent, where a budget was counted."""
     spent = by_party(result, "epsilon")
     if not spent:
         return ""
     delta = result["config"].get(result["method"], {}).get("delta")
     within = f", δ = {delta:g}" if delta is not None else ""
-    return f" Privacy budget spent: ε = {max(spent.values()):.3g}{within}."
+    told = f"Privacy budget spent: ε = {max(spent.values()):.3g}{within}"
+    return f"{told} for a row at one client; for who is at several, their sum at worst."
 
 
 def _key(name: str) -> str:

@@ -26,6 +26,7 @@ from colonnade.errors import BudgetSpent, ColonnadeError, ConfigError, DataError
 from colonnade.methods import fedemb
 from colonnade.methods.fedemb import FedEmb, Told
 from colonnade.models.joined import Joined, part_of
+from colonnade.observer import Observer
 from colonnade.party import Party, derive
 from colonnade.privacy.budget import Budget, clip_rows
 from colonnade.privacy.grouping import kmeans_groups
@@ -930,6 +931,16 @@ def test_the_control_knows_nothing_and_changes_nothing(tmp_path: Path) -> None:
         assert torch.equal(party.predictions["test"]["control"][name], scores.argmax(1))
 
 
+def test_a_tuning_that_diverges_is_thrown_away(tmp_path: Path) -> None:
+    options = {"server_lr": 1e12, "server_epochs": 20}
+    seen = train(tmp_path / "run", settings(options))
+    (warned,) = (w for w in seen.result.content["warnings"] if "has diverged" in w)
+    assert "smaller server_lr" in warned
+    assert seen.metrics("per_party") == seen.metrics("late_fusion")
+    assert seen.metrics("returned") == seen.metrics("alone")
+    assert same(seen.weights("server")["joined"], seen.tuned[0].before)
+
+
 def test_evaluation_follows_the_schedule(tmp_path: Path) -> None:
     """At the ends of those rounds that fall on an epoch to evaluate; and at the very end."""
     seen = train(tmp_path / "run", settings({"rounds": 5}, evaluate_every=2, epochs=2))
@@ -1002,7 +1013,10 @@ def test_heuristics_say_that_they_guarantee_nothing(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"epsilon": 4.0}, "epsilon = 4.0 covers what is told of each row's vectors; not the"),
+        (
+            {"epsilon": 4.0},
+            "epsilon = 4.0 covers what one client tells of each row's vectors (what M",
+        ),
         ({"targets": "proportions"}, "labels leave the clients: targets = 'proportions'"),
         ({"grouping": "class"}, "labels decide who is in a group: the server can tell the class"),
         ({"targets": "hard", "groups": 0}, "every row is told by itself: 130 rows, groups = 0"),
@@ -1246,6 +1260,11 @@ def test_options_out_of_range(bad: dict[str, Any], text: str) -> None:
         config.load(settings(bad))
 
 
+def test_all_mistakes_at_once() -> None:
+    with pytest.raises(ValueError, match=r"noise = -1.*clip = 0.*delta = 2.*widen needs"):
+        FedEmb(noise=-1.0, clip=0.0, delta=2.0, widen=True)
+
+
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
 @pytest.mark.parametrize("key", ["noise", "epsilon", "connect_start", "server_lr", "clip"])
 def test_numbers_are_finite(key: str, bad: float) -> None:
@@ -1445,12 +1464,15 @@ def test_nothing_leaves_when_the_budget_is_spent(
         original = Budget.share
         patch.setattr(Budget, "share", lambda budget, count: original(budget, planned))
 
-    with pytest.raises(BudgetSpent, match=rf"after {planned} releases.*Nothing was released"):
+    with pytest.raises(BudgetSpent, match=rf"after {planned} releases.*Nothing was rel") as caught:
         train(tmp_path / "run", settings(PRIVATE | {"rounds": 3}), watch, seen)
     sent = [m.kind.name for m in seen.messages if m.sender == "party1" and m.phase == "train"]
     assert sent == ["ready", *["noisy_embeddings", "noisy_outputs", "public_part"] * complete]
     content = json.loads((tmp_path / "run" / "result.json").read_text())
     assert content["status"] == "failed" and "the privacy budget is spent" in content["error"]
+    assert (
+        "Privacy budget spent: ε = 6, δ = 0 for a row at one client" in caught.value.__notes__[-1]
+    )
 
 
 @pytest.mark.parametrize("place", ["first", "training", "tuning"])
@@ -1585,6 +1607,25 @@ def test_one_process_per_party(tmp_path: Path) -> None:
     assert apart.metrics == together.metrics
     for part in ("bytes", "messages", "rounds", "by_kind", "by_party"):
         assert apart.wire[part] == together.wire[part]
+
+
+def test_a_stopped_process_tells_what_it_has_spent(tmp_path: Path) -> None:
+    class Impatient(Observer):
+        def epoch(self, party: str, entry: dict[str, Any]) -> None:
+            if entry["phase"] == "train" and entry["epoch"] == 2:
+                raise KeyboardInterrupt
+
+    tree = settings(PRIVATE | {"rounds": 40})
+    with pytest.raises(KeyboardInterrupt) as caught:
+        colonnade.run(tree, out=tmp_path / "run", runtime="process", observer=Impatient())
+    assert "Privacy budget spent: ε = " in caught.value.__notes__[-1]
+    content = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert content["status"] == "stopped" and content["history"]
+    for name, spent in content["metrics"]["test"]["epsilon"].items():
+        rows = ledger.read(tmp_path / "run" / "parties" / name / "ledger.jsonl")
+        told = sum(row["kind"] == "noisy_embeddings" for row in rows)
+        assert told >= 2 and spent == pytest.approx(6.0 / 40 * told, rel=1e-3)
+    assert content["metrics"]["test"]["epsilon"].keys() == {"party1", "party2", "party3"}
 
 
 def test_a_ledger_row_for_every_message(tmp_path: Path) -> None:

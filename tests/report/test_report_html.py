@@ -271,7 +271,10 @@ def test_numbers_whose_names_do_not_say_what_they_are_are_explained(tmp_path: Pa
     assert "Ppm embedding: how far what was told of rows" in parsed.text
     assert "Epsilon: the privacy budget spent until then." in parsed.text
     assert "Ppm output" not in parsed.text and "Tuning loss" not in parsed.text
-    assert "last bit" not in parsed.text and "Noise is drawn from secrets" in parsed.text
+    assert "last bit" not in parsed.text and "Noise and masks in the weights" in parsed.text
+    del result["metrics"]["test"]["epsilon"]
+    result["config"]["heteronn"] = {"encryption": "ckks"}
+    assert "last bit" not in page(tmp_path, result)[1].text
 
 
 def test_of_very_many_parties_the_first_losses_are_named(tmp_path: Path) -> None:

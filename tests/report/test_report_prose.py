@@ -39,9 +39,13 @@ def test_a_failed_run_says_so() -> None:
 def test_a_budget_is_told_with_the_outcome() -> None:
     result = example()
     result["metrics"]["test"]["epsilon"] = {"party1": 3.9999, "party2": 1.0}
-    assert prose.sentences(result).endswith("crossed the wire. Privacy budget spent: ε = 4.")
+    whose = "for a row at one client; for who is at several, their sum at worst."
+    told = prose.sentences(result)
+    assert told.endswith(f"crossed the wire. Privacy budget spent: ε = 4 {whose}")
     result["config"][result["method"]] = {"delta": 1e-6}
-    assert prose.sentences(result).endswith("Privacy budget spent: ε = 4, δ = 1e-06.")
+    assert prose.sentences(result).endswith(f"spent: ε = 4, δ = 1e-06 {whose}")
+    result["metrics"]["test"] = {"epsilon": {"party1": 4.0}}
+    assert prose.sentences(result).endswith(whose)
     stopped = prose.sentences(example(status="stopped", epochs=3))
     assert "The run stopped after 3 epochs." in stopped
 
