@@ -252,10 +252,12 @@ def _divided(
             name: (rows.split(name, classes), later[name].split(name, classes, count))
             for name, rows in given.items()
         }
+    whole = {name: rows.split(name, classes) for name, rows in given.items()}
+    if not (share := config.held_out()):
+        return {name: (rows, rows.rows(torch.arange(0))) for name, rows in whole.items()}
     with of(holder):
         y, found = data.labels_from(given[holder].y)
-    inside, out = data.stratified(y, found, config.data.test, seed, f"party '{holder}'")
-    whole = {name: rows.split(name, classes) for name, rows in given.items()}
+    inside, out = data.stratified(y, found, share, seed, f"party '{holder}'")
     return {name: (rows.rows(inside), rows.rows(out)) for name, rows in whole.items()}
 
 

@@ -285,6 +285,11 @@ class Trained:
     def _test_rows(self) -> dict[str, tuple[Tensor | None, Tensor]]:
         self._refuse_in_memory()
         federation = self._federation()
+        if not self.config.held_out() and self.config.files:
+            raise DataError(
+                f"{self.path} kept no test rows (evaluate_every = 0, other rows at each party): "
+                "give files of rows that all have, predict … --data NAME=FILE"
+            )
         # Already prepared with the same statistics that were saved with the weights.
         return {
             name: (party.splits["test"].x, party.splits["test"].ids)

@@ -325,7 +325,7 @@ def _holding(
             for key, chosen in where.items()
             if len(chosen) or key != "validation"
         }
-        for key in ("train", "test"):
+        for key in ("train", *(["test"] if settings.held_out() else [])):
             if not len(splits[key]):
                 raise DataError(
                     f"{path}: none of its {len(own.ids)} rows is for '{key}': give more"
@@ -464,7 +464,7 @@ def _divide(party: str, ids: list[str], settings: Config) -> dict[str, Tensor]:
     if (align := settings.align) is not None:  # ids that count as one are drawn as one
         ids = normalise(ids, party, casefold=align.casefold, most=align.most)
     seed = derive(settings.run.seed, "data")
-    test, validation = settings.data.test, settings.data.validation
+    test, validation = settings.held_out(), settings.data.validation
     draws = np.array(
         [
             int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:8], "little") / 2**64

@@ -1373,7 +1373,9 @@ def test_evaluated_rows_are_those_of_all(setting: str, tmp_path: Path) -> None:
     else:
         refused(r"each brings other rows: give test = \{…\}, the same rows in the same", test=None)
         tree = in_memory({"setting": setting}, evaluate_every=0)
-        assert colonnade.run(tree, parties=parties, out=tmp_path / "run").accuracy is None
+        result = colonnade.run(tree, parties=parties, out=tmp_path / "run")
+        held = result.content["data"]
+        assert (held["train_rows"], held["test_rows"], result.accuracy) == (80, 0, None)
 
 
 def test_own_files_of_other_rows_are_not_tested_together(tmp_path: Path) -> None:
@@ -1389,6 +1391,8 @@ def test_own_files_of_other_rows_are_not_tested_together(tmp_path: Path) -> None
     with pytest.raises(ConfigError, match=text):
         colonnade.run(tree, out=tmp_path / "run")
     result = colonnade.run(tree | {"evaluate_every": 0}, out=tmp_path / "run")
+    held = result.content["data"]
+    assert (held["train_rows"], held["test_rows"]) == (200, 0)  # none is kept for nothing
     with pytest.raises(ConfigError, match=text):  # also of a party of its own
         rows.from_file(tmp_path / "a.csv", "a", config.load(tree), labelled=True)
     both = {n: tmp_path / f"both_{n}.csv" for n in ("a", "b")}
@@ -1396,6 +1400,8 @@ def test_own_files_of_other_rows_are_not_tested_together(tmp_path: Path) -> None
         lines = [f"{i}," + ",".join(map(str, part[i])) for i in range(500, 540)]
         both[name].write_text("\n".join([",".join(["id", *(f"c{n}" for n in range(32))]), *lines]))
     trained = colonnade.load(result.path)
+    with pytest.raises(DataError, match="kept no test rows"):
+        trained.predict()
     found = trained.predict(trained.read_files(both))
     assert len(found["a"]) == 40 and torch.equal(found["a"].codes, found["b"].codes)
 
