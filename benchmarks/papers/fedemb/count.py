@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
-from scipy.stats import t
+from colonnade.reproduce.cells import interval
 
 RESULTS = Path(__file__).parent / "results"
 OTHERS = ("Centralised", "FATE")
@@ -40,8 +40,8 @@ def main() -> None:
             seeds[data] += min(ours["values"]) > ours["paper"]
             untuned = columns["untuned"]["values"]
             change = [a - b for a, b in zip(ours["values"], untuned, strict=True)]
-            spread = t.ppf(0.975, len(change) - 1) * stdev(change) / len(change) ** 0.5
-            if abs(mean(change)) > spread:
+            spread = interval(change)
+            if spread is not None and abs(mean(change)) > spread:
                 gains.append((mean(change), f"{name}, {data}, {row}: ± {spread:.2f}"))
         for data, found in margins.items():
             total += len(found)
@@ -52,8 +52,8 @@ def main() -> None:
             )
     up, down = ([g for g in gains if (g[0] > 0) == sign] for sign in (True, False))
     print(f"tuned against late fusion, {total} cells: {len(up)} resolved gains, {len(down)} losses")
-    for change, where in sorted(up, reverse=True):
-        print(f"  {change:+.2f} {where}")
+    for gain, where in sorted(up, reverse=True):
+        print(f"  {gain:+.2f} {where}")
     print(f"  losses from {max(down)[0]:+.2f} to {min(down)[0]:+.2f} ({min(down)[1]})")
 
 
