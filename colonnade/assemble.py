@@ -19,7 +19,7 @@ from colonnade.config import Config, Data, check_name, same_but_for_case
 from colonnade.data import IN_MEMORY, Column, Dataset, Preparation, Split
 from colonnade.errors import ConfigError, DataError
 from colonnade.method import Method
-from colonnade.partition import Partition, Rectangle, View
+from colonnade.partition import Part, Partition, Rectangle, View
 from colonnade.party import Party, Schedule, derive
 
 POOLED = "all"  # the one party of a method that sees everything
@@ -83,8 +83,11 @@ def from_catalogue(config: Config) -> Federation:
     )
     _check_classes(dataset)
     partition = config.partition or default_partition(dataset, len(config.parties))
-    parts = partition.split(dataset, seed)
     held_out = _held_out(dataset.train, settings.validation, seed)
+    if config.others_tested() and len(held_out):
+        parts = _validated_together(dataset, partition, held_out, seed)
+    else:
+        parts = partition.split(dataset, seed)
     if config.found.method.pooled(config.options):
         whole = partition.join(parts, dataset)
         holdings = {POOLED: _holding(whole.train, whole.test, whole.columns, held_out)}
@@ -191,6 +194,11 @@ def from_memory(
             _check_same_rows(given, classes, "")
         if later is not None and method.tested_together(config.options):
             _check_same_rows(later, classes, " in test")
+        if config.others_tested() and config.data.validation:
+            raise DataError(
+                f"data.validation = {config.data.validation}: {method.name} tests what all parties "
+                "know of a row together, and these rows would be others at each. Leave it out"
+            )
         splits = {
             name: _divided(name, {name: rows}, later, classes, config, seed)[name]
             for name, rows in given.items()
@@ -591,6 +599,22 @@ def _held_out(train: Split, share: float, seed: int) -> Tensor:
     """The identities of the validation rows: the same for every party."""
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed + 1))
     return train.ids[order[: round(share * len(train))]]
+
+
+def _validated_together(
+    dataset: Dataset, partition: Partition, held_out: Tensor, seed: int
+) -> list[Part]:
+    """Of rows that are divided between the parties, all have their columns of those held out."""
+    out = torch.isin(dataset.train.ids, held_out)
+    kept = replace(dataset, train=dataset.train.rows((~out).nonzero().flatten()))
+    asked = replace(kept, test=dataset.train.rows(out.nonzero().flatten()))
+    parts = []
+    for part, also in zip(partition.split(kept, seed), partition.split(asked, seed), strict=True):
+        both = (part.train, also.test)
+        labels = torch.cat([rows.y for rows in both if rows.y is not None])
+        x, ids = torch.cat([rows.x for rows in both]), torch.cat([rows.ids for rows in both])
+        parts.append(replace(part, train=Split(x, labels, ids)))
+    return parts
 
 
 def _holding(train: Split, test: Split, columns: tuple[Column, ...], held_out: Tensor) -> Holding:

@@ -175,20 +175,20 @@ class Config:
         decisive |= {"models_sha256": [models.sha256_of(name) for name in self.own_models()]}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
-    def _others_tested(self) -> bool:
+    def others_tested(self) -> bool:
         """Whether tested rows must be the same at all parties, and those they bring are not."""
         method = self.found.method
         return method.tested_together(self.options) and not method.aligned(self.options)
 
     def held_out(self) -> float:
         """The share of a party's own rows that is kept for tests: none where none could be used."""
-        unused = self._others_tested() and not self.run.evaluate_every
+        unused = self.others_tested() and not self.run.evaluate_every
         return 0.0 if unused else self.data.test
 
     def untested(self) -> str:
         """Why parties that bring rows of their own cannot be tested; empty where they can."""
         method = self.found.method
-        if not self.run.evaluate_every or not self._others_tested():
+        if not self.run.evaluate_every or not self.others_tested():
             return ""
         return (
             f"{method.name} tests what all parties know of a row together, and with these options "

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assemble, config, methods, rows, state
+from colonnade import assemble, config, data, methods, rows, state
 from colonnade.errors import BudgetSpent, ColonnadeError, ConfigError, DataError, MethodError
 from colonnade.methods import fedemb
 from colonnade.methods.fedemb import FedEmb, Told
@@ -1134,6 +1134,29 @@ def test_skewed_classes_and_shared_columns(options: dict[str, Any], tmp_path: Pa
     assert seen.result.metrics["test"]["accuracy"] > 0.3  # chance: 0.1
 
 
+def test_validation_rows_are_those_of_all(tmp_path: Path) -> None:
+    """As test rows are: each client has its columns of them, and none trains on any."""
+    place = {"kind": "hybrid", "parties": 3}
+    tree = settings({"setting": "hybrid"}, partition=place, data={"validation": 0.2})
+    seen = train(tmp_path / "run", tree)
+    rows = [party.splits["validation"] for party in seen.clients.values()]
+    assert all(torch.equal(own.ids, rows[0].ids) for own in rows)
+    assert all(len(own) == round(0.2 * ROWS) for own in rows)
+    shown = torch.cat([own.x.flatten(1) for own in rows], 1)  # each one's columns, side by side
+    whole = data.load("digits", seed=derive(SEED, "data")).train.x.flatten(1)
+    assert {tuple(x) for x in shown.tolist()} <= {tuple(x) for x in whole.tolist()}
+    trained = torch.cat([party.splits["train"].ids for party in seen.clients.values()])
+    told = [*trained.tolist(), *rows[0].ids.tolist()]
+    assert len(told) == len(set(told)) == ROWS
+    found = seen.result.metrics["validation"]
+    joint = torch.stack([embeddings(p, "validation") for p in seen.clients.values()], 1)
+    with torch.no_grad():
+        scores = seen.tuned[0].joined(joint)
+    labels = rows[0].y
+    assert labels is not None
+    assert found["accuracy"] == pytest.approx(float((scores.argmax(1) == labels).float().mean()))
+
+
 def test_private_parts_may_differ(tmp_path: Path) -> None:
     parties = {
         "deep": {"model": "mlp", "model_options": {"hidden": [30, WIDTH, 10]}},
@@ -1191,12 +1214,6 @@ def of_widths(*hidden: list[int]) -> dict[str, Any]:
             "'party1' and 'party2' hold different rows",
         ),
         ({}, {"partition": columns(1)}, ColonnadeError, "at least two clients; here: 1"),
-        (
-            {"setting": "hybrid"},
-            HYBRID | {"data": {"validation": 0.2}},
-            MethodError,
-            r"rows that are evaluated together must be the same.*'party1' \d+, 'party2' \d+",
-        ),
         (
             {},
             {"partition": columns(2), "parties": {"server": {}, "b": {}}},
@@ -1372,6 +1389,9 @@ def test_evaluated_rows_are_those_of_all(setting: str, tmp_path: Path) -> None:
         )
     else:
         refused(r"each brings other rows: give test = \{…\}, the same rows in the same", test=None)
+        validated = in_memory({"setting": setting}) | {"data": {"validation": 0.2}}
+        with pytest.raises(DataError, match=r"data.validation = 0.2: fedemb tests what all"):
+            colonnade.run(validated, parties=parties, test=dict.fromkeys(test, test["c0"]))
         tree = in_memory({"setting": setting}, evaluate_every=0)
         result = colonnade.run(tree, parties=parties, out=tmp_path / "run")
         held = result.content["data"]
