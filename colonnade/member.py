@@ -537,8 +537,9 @@ class _Member:
     def _write_what_was_reached(self, status: str, problem: str) -> None:
         """A full disk, which may be the very reason, must not hide it."""
         try:
-            if self._party is not None:  # what is spent of a budget is spent
-                told = account(self._party, self.setup.federation.holder)
+            if self._party is not None and not (self.folder / "weights.part").exists():
+                told = account(self._party, self.setup.federation.holder)  # its role has not ended
+                told["classes"] = list(self._party.classes)
                 state.write_text(json.dumps(told), self.folder / "account.json")
             self._write_result(status, problem)
         except (OSError, RunError) as error:
