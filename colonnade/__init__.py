@@ -10,12 +10,12 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 from colonnade.config import Config
 from colonnade.errors import ColonnadeError
-from colonnade.method import Method, Role
-from colonnade.observer import Observer
-from colonnade.party import Batch, Party
-from colonnade.predict import Prediction, Trained, load
-from colonnade.result import Result
-from colonnade.run import run
+from colonnade.results.observer import Observer
+from colonnade.results.result import Result
+from colonnade.role.method import Method, Role
+from colonnade.role.party import Batch, Party
+from colonnade.runs.predict import Prediction, Trained, load
+from colonnade.runs.run import run
 from colonnade.version import __version__
 from colonnade.wire import Kind, Peer, recv_any
 

@@ -40,12 +40,12 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 from torch import Tensor
 
-from colonnade import enrich
-from colonnade.enrich import Encoder, Enricher
 from colonnade.errors import DataCorrupt, DataError
+from colonnade.methods.parts import enrichment as enrich
+from colonnade.methods.parts.enrichment import Encoder, Enricher
 from colonnade.methods.vfedtrans import Enriched
-from colonnade.predict import load
 from colonnade.privacy import fedsvd
+from colonnade.runs.predict import load
 
 FORMAT, VERSION = "colonnade.VerticalEnricher", 1
 Array = NDArray[Any]
@@ -70,7 +70,7 @@ class VerticalEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         Own columns first; False: the codes alone.
     layers, hidden, activation, code, distil, reduction, theta, reconstruction, target, scaling, \
     output, optimizer, lr, weight_decay, epochs, batch_size, dropout, held_out, members, stretch
-        As in `colonnade.enrich.Enricher`.
+        As in `colonnade.methods.parts.enrichment.Enricher`.
     block : int, default=100
         Size of FedSVD's blocks; 0: dense masks.
     random_state : int, RandomState or None, default=None
@@ -78,7 +78,7 @@ class VerticalEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Attributes
     ----------
-    encoders_ : list of `colonnade.enrich.Encoder`
+    encoders_ : list of `colonnade.methods.parts.enrichment.Encoder`
     n_shared_ : list of int, how many rows each of them could learn from
     n_features_in_, feature_names_in_ : without the id column
     """

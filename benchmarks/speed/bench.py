@@ -34,10 +34,11 @@ from rich.console import Console
 from rich.table import Table
 
 import colonnade
-from colonnade import assemble, config, data
+from colonnade import config, data
+from colonnade.assembly import parties as assemble
 from colonnade.errors import DataMissing
 from colonnade.privacy.masking import Masks, Moment, Ring
-from colonnade.result import commit
+from colonnade.results.result import commit
 from colonnade.runtime.drive import reproducible
 from colonnade.wire import Ledger
 

@@ -32,11 +32,11 @@ import torch
 from torch import Tensor
 
 import colonnade
-from colonnade import data, state
+from colonnade import data, store
 from colonnade.errors import DataMissing
 from colonnade.privacy import homomorphic
 from colonnade.privacy.homomorphic import Holder, Multiplier, noise, rounded
-from colonnade.result import commit
+from colonnade.results.result import commit
 
 HERE = Path(__file__).resolve().parent
 FRACTION, RATE = 23, 0.05
@@ -275,7 +275,7 @@ def weights(result: colonnade.Result) -> list[Tensor]:
     """All weights of a run, those of the interactive layer without their mask."""
     parties = result.content["parties"]
     first, *passive = parties
-    kept = {name: state.load(result.path / "weights" / name)["weights"] for name in parties}
+    kept = {name: store.load(result.path / "weights" / name)["weights"] for name in parties}
     whole = [
         kept[first][f"masked weight of {name}"]["weight"] + kept[name]["accumulated mask"]["total"]
         for name in passive

@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import colonnade
-from colonnade import assemble, config, federation
-from colonnade import folder as folders
-from colonnade.engine import machine
-from colonnade.engine.machine import Engine
-from colonnade.engine.submit import submit
-from colonnade.launch import Options, hand_out
-from colonnade.result import Result, commit
+from colonnade import config
+from colonnade.assembly import parties as assemble
+from colonnade.config import federation
+from colonnade.deploy.nvflare import machine
+from colonnade.deploy.nvflare.machine import Engine
+from colonnade.deploy.nvflare.submit import submit
+from colonnade.deploy.supervisor import Options, hand_out
+from colonnade.results import folder as folders
+from colonnade.results.result import Result, commit
 
 HERE = Path(__file__).resolve().parent
 NAMES = ("bank", "shop", "telco", "clinic")

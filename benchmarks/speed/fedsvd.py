@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from colonnade.privacy import fedsvd
-from colonnade.result import commit
+from colonnade.results.result import commit
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.models import head, network
-from colonnade.party import CHUNK_BYTES, derive
+from colonnade.role.party import CHUNK_BYTES, derive
 
 DIM, HIDDEN, LR, MOMENTUM = 128, 128, 0.05, 0.9
 

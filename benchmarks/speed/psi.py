@@ -32,9 +32,9 @@ import torch
 
 from colonnade.align import KINDS, Alignment, common_rows
 from colonnade.align.engine import EngineName
-from colonnade.party import Party, Schedule
-from colonnade.recipe import Recipe
-from colonnade.result import commit
+from colonnade.results.result import commit
+from colonnade.role.party import Party, Schedule
+from colonnade.role.recipe import Recipe
 from colonnade.runtime import local
 from colonnade.wire import Ledger, Peer, Wire, ledger
 

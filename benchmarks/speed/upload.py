@@ -21,9 +21,9 @@ from typing import Any
 
 import colonnade
 from colonnade.config import Config
-from colonnade.observer import Observer
-from colonnade.party import Meter
-from colonnade.result import commit
+from colonnade.results.observer import Observer
+from colonnade.results.result import commit
+from colonnade.role.party import Meter
 from colonnade.wire import Ledger
 
 MB = 1e6

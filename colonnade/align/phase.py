@@ -20,7 +20,7 @@ from colonnade.align.ids import normalise
 from colonnade.align.psi import Alignment, by_rank, common_rows
 from colonnade.data import check_labels
 from colonnade.errors import DataError, MethodError
-from colonnade.party import Party
+from colonnade.role.party import Party
 from colonnade.wire import Peer
 
 PHASE, COMMON = "align", "common rows"

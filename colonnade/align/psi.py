@@ -65,7 +65,7 @@ from colonnade.align import table
 from colonnade.align.engine import Engine, EngineName, NoPoint
 from colonnade.align.ids import normalise
 from colonnade.errors import DataError, Untrusted
-from colonnade.party import Party
+from colonnade.role.party import Party
 from colonnade.wire import DTYPES, Kind, Peer
 
 Indices = NDArray[np.int64]

@@ -13,16 +13,19 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from colonnade import config, federation, member, rows
+from colonnade import config
 from colonnade.align import Alignment
 from colonnade.align.phase import fingerprint
+from colonnade.assembly import files as rows
 from colonnade.cli import party
 from colonnade.cli.progress import Progress
+from colonnade.config import federation
+from colonnade.deploy import member
+from colonnade.deploy.supervisor import Options
 from colonnade.errors import ConfigError, RoleFailed, RunError
-from colonnade.launch import Options
 from colonnade.report import units
-from colonnade.result import Result
-from colonnade.run import run
+from colonnade.results.result import Result
+from colonnade.runs.run import run
 
 
 def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:

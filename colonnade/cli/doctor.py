@@ -14,10 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from colonnade import doctor, federation
 from colonnade.cli.party import add_data, own_file
+from colonnade.config import federation
+from colonnade.deploy import doctor
+from colonnade.deploy.member import read_rows
 from colonnade.errors import RunError
-from colonnade.member import read_rows
 
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 

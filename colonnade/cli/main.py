@@ -15,15 +15,16 @@ from rich.table import Table
 from rich.text import Text
 
 import colonnade
-from colonnade import data, demo, methods, predict, report, reproduce
-from colonnade.cli import align, certs, doctor, nvflare, party
+from colonnade import data, methods, report, reproduce
+from colonnade.cli import align, certs, demo, doctor, nvflare, party
 from colonnade.cli.progress import Progress
+from colonnade.deploy.supervisor import Options
 from colonnade.errors import ColonnadeError, DataError, InputError, RunError
-from colonnade.launch import Options
-from colonnade.observer import Observer
 from colonnade.report import units
-from colonnade.result import Result, read_json
-from colonnade.run import run
+from colonnade.results.observer import Observer
+from colonnade.results.result import Result, read_json
+from colonnade.runs import predict
+from colonnade.runs.run import run
 from colonnade.wire import ledger
 from colonnade.wire.reconcile import reconcile
 

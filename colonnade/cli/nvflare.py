@@ -17,11 +17,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from colonnade import federation
 from colonnade.cli.progress import Progress
-from colonnade.engine import job, kits, sitefile, submit
+from colonnade.config import federation
+from colonnade.deploy.nvflare import job, kits, sitefile, submit
 from colonnade.errors import RunError
-from colonnade.result import Result
+from colonnade.results.result import Result
 
 Command = Callable[[Any, str, Any, str], argparse.ArgumentParser]
 Finish = Callable[[argparse.Namespace, Console, list[Result]], None]

@@ -17,14 +17,17 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from colonnade import federation, member, member_predict, report, rows
+from colonnade import report
+from colonnade.assembly import files as rows
 from colonnade.cli.progress import Progress
-from colonnade.config import Config
+from colonnade.config import Config, federation
 from colonnade.data.own import OwnFile
+from colonnade.deploy import member
+from colonnade.deploy import predict as member_predict
+from colonnade.deploy.member import check_data, read_rows
 from colonnade.errors import RunError
-from colonnade.member import check_data, read_rows
-from colonnade.observer import Observer
-from colonnade.party import Meter
+from colonnade.results.observer import Observer
+from colonnade.role.party import Meter
 from colonnade.wire import Ledger
 from colonnade.wire.policy import Policy
 

@@ -11,10 +11,10 @@ from rich.live import Live
 from rich.text import Text
 
 from colonnade.config import Config
-from colonnade.observer import Observer
-from colonnade.party import Meter
 from colonnade.report import units
-from colonnade.result import NOT_LOGGED
+from colonnade.results.observer import Observer
+from colonnade.results.result import NOT_LOGGED
+from colonnade.role.party import Meter
 from colonnade.wire import Ledger
 
 BAR = 24

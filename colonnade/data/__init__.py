@@ -2,7 +2,8 @@
 
 from colonnade.data.arrays import from_arrays, label_codes, labels_from
 from colonnade.data.augment import Moves
-from colonnade.data.catalogue import (
+from colonnade.data.prepare import Preparation, check_features, check_labels
+from colonnade.data.sources.catalogue import (
     SOURCES,
     Available,
     Checked,
@@ -13,9 +14,8 @@ from colonnade.data.catalogue import (
     names,
     source_named,
 )
-from colonnade.data.files import cache_folder, search_path
-from colonnade.data.prepare import Preparation, check_features, check_labels
-from colonnade.data.source import Download, File, Layout, Options, Source
+from colonnade.data.sources.files import cache_folder, search_path
+from colonnade.data.sources.source import Download, File, Layout, Options, Source
 from colonnade.data.split import divide, stratified
 from colonnade.data.types import IN_MEMORY, Column, Dataset, Split, numbered
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import ModuleType
 
 from colonnade.errors import MethodError
-from colonnade.method import Method
 from colonnade.plugin import load_module
+from colonnade.role.method import Method
 
 BUILT_IN = (
     "local",

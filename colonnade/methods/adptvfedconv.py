@@ -45,11 +45,11 @@ from torch.nn import functional as F
 
 from colonnade.data import Moves
 from colonnade.errors import MethodError
-from colonnade.method import Method, Role
 from colonnade.models import EVERYWHERE, Sides, pools, split, tell_flips, vgg16, vgg_decoder
 from colonnade.partition import Mosaic, View, margin
 from colonnade.partition.mosaic import mirrored
-from colonnade.party import Batch, Party, derive
+from colonnade.role.method import Method, Role
+from colonnade.role.party import Batch, Party, derive
 from colonnade.wire import Kind, Peer
 
 PLACE = Kind("place", (7,), dtype="int64", reveals="where the sender's tile lies in the image")

@@ -30,10 +30,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.errors import ConfigError
-from colonnade.method import Method, Role, active_and_passives
 from colonnade.metrics.leakage import label_leak
 from colonnade.models import head, network
-from colonnade.party import Party
+from colonnade.role.method import Method, Role, active_and_passives
+from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
 SCORES = Kind("scores", ("batch", "classes"), reveals="what the sender alone would predict")

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from colonnade.errors import MethodError
-from colonnade.method import Method, Role
-from colonnade.party import Party
+from colonnade.role.method import Method, Role
+from colonnade.role.party import Party
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from colonnade.method import Method, Role
 from colonnade.models import head, network
-from colonnade.party import Party
+from colonnade.role.method import Method, Role
+from colonnade.role.party import Party
 
 
 @dataclass(frozen=True)

@@ -32,10 +32,10 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from colonnade.compression import Compressor, compressor
-from colonnade.method import Method, Role
+from colonnade.methods.parts.compression import Compressor, compressor
 from colonnade.models import network
-from colonnade.party import Party, derive
+from colonnade.role.method import Method, Role
+from colonnade.role.party import Party, derive
 from colonnade.wire import Kind, Peer, Value
 
 EMBEDDING = Kind("embedding", None, dtype="any", reveals="the sender's features, through C(h_k)")

@@ -38,12 +38,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.errors import ConfigError, MethodError
-from colonnade.method import Method, Role, active_and_passives
 from colonnade.metrics.leakage import label_leak
 from colonnade.models import head, network
-from colonnade.party import Party
 from colonnade.privacy import keys
 from colonnade.privacy.masking import MASKED, WEAKLY_MASKED, Masks, Moment, Ring
+from colonnade.role.method import Method, Role, active_and_passives
+from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
 EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="the sender's features, through h_k")

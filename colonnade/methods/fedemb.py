@@ -39,7 +39,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.errors import ConfigError, MethodError
-from colonnade.method import Method, Role, Start
 from colonnade.models import cuts, network, split
 from colonnade.models.joined import (
     Connect,
@@ -49,7 +48,6 @@ from colonnade.models.joined import (
     part_of,
     take_back,
 )
-from colonnade.party import Party, derive
 from colonnade.privacy.budget import Budget, release
 from colonnade.privacy.grouping import (
     Grouping,
@@ -60,6 +58,8 @@ from colonnade.privacy.grouping import (
     single_groups,
 )
 from colonnade.privacy.noise import SECRET_BYTES, generalise, laplace, ppm
+from colonnade.role.method import Method, Role, Start
+from colonnade.role.party import Party, derive
 from colonnade.wire import Kind, Peer
 
 MEMBERSHIP = Kind("membership", ("rows",), reveals="which rows are alike", dtype="int64")

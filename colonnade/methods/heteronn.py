@@ -43,12 +43,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.errors import Untrusted
-from colonnade.method import Method, Role, active_and_passives
 from colonnade.models import network
 from colonnade.models.mlp import mlp
-from colonnade.party import Party
 from colonnade.privacy import homomorphic
 from colonnade.privacy.homomorphic import Holder, Multiplier, noise, rounded
+from colonnade.role.method import Method, Role, active_and_passives
+from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
 PUBLIC_KEY = Kind(

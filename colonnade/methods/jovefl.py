@@ -32,14 +32,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from colonnade import aggregation
-from colonnade.aggregation import Update
-from colonnade.compression import compressor
 from colonnade.errors import ConfigError, MethodError, PeerLost
-from colonnade.method import Method, Role
+from colonnade.methods.parts import aggregation
+from colonnade.methods.parts.aggregation import Update
+from colonnade.methods.parts.compression import compressor
+from colonnade.methods.parts.plateau import Plateau
 from colonnade.models import is_own, mlp, network, split
-from colonnade.party import Party, derive
-from colonnade.plateau import Plateau
+from colonnade.role.method import Method, Role
+from colonnade.role.party import Party, derive
 from colonnade.wire import Kind, Peer, recv_any
 
 HEAD = Kind("head", None, reveals="what θ_i has learnt from the sender's rows", dtype="any")

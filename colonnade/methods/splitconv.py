@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.errors import MethodError
-from colonnade.method import Method, Role
 from colonnade.models import EVERYWHERE, Sides, pools, split, tell_flips, vgg16
 from colonnade.partition import Mosaic, View, margin
-from colonnade.party import Batch, Party
+from colonnade.role.method import Method, Role
+from colonnade.role.party import Batch, Party
 from colonnade.wire import Kind, Peer
 
 PLACE = Kind("place", (7,), dtype="int64", reveals="where the sender's tile lies in the image")

@@ -27,9 +27,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from colonnade.method import Method, Role
 from colonnade.models import network
-from colonnade.party import Party
+from colonnade.role.method import Method, Role
+from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
 EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="the sender's features, through h_k")

@@ -32,15 +32,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from colonnade import enrich
-from colonnade.enrich import Encoder, Enricher
 from colonnade.errors import MethodError, Untrusted
-from colonnade.method import Method, Role
+from colonnade.methods.parts import enrichment as enrich
+from colonnade.methods.parts.enrichment import Encoder, Enricher
 from colonnade.models import head, network
 from colonnade.models.layers import Activation
-from colonnade.party import Party, derive
 from colonnade.privacy import fedsvd, keys
 from colonnade.privacy.masking import Masks
+from colonnade.role.method import Method, Role
+from colonnade.role.party import Party, derive
 from colonnade.wire import Kind, Peer, codec
 
 WIDTH = Kind("width", (1,), reveals="how many columns the sender has", dtype="int64")

@@ -17,8 +17,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from colonnade.errors import Untrusted
-from colonnade.identity import Identity
-from colonnade.party import Party
+from colonnade.role.identity import Identity
+from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
-from colonnade.recipe import RATES
+from colonnade.role.recipe import RATES
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ DATA = {
     "mnist": "MNIST",
     "mnistsample": "MNIST",
 }
-OWN_FILES = "the parties' own files"  # as rows.py calls them
+OWN_FILES = "the parties' own files"  # as assembly calls them
 OWN_ROWS = "with rows of their own"
 LABEL_HOLDERS = {"active", "task"}
 WITHOUT_DATA = {"server": "a server", "key_generator": "a key generator"}  # roles

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade import state
+from colonnade import store
 from colonnade.errors import RunError
 from colonnade.report import units
 from colonnade.report.overview import by_party
@@ -43,7 +43,7 @@ def read(folder: Path) -> Tiles:
     path = folder / "reconstruction.safetensors"
     if not path.exists():
         return {}
-    tensors = state.read_tensors(path)
+    tensors = store.read_tensors(path)
     tiles = {}
     for name, truth in tensors.items():
         if name.startswith("truth/"):

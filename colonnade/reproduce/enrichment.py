@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from colonnade import state
+from colonnade import store
 from colonnade.config import read
 from colonnade.errors import ConfigError, RunError
 from colonnade.reproduce import cells, plan, study, table
@@ -37,7 +37,7 @@ from colonnade.reproduce.cells import Cell, Results
 from colonnade.reproduce.plan import Fill, Place, Planned, Size
 from colonnade.reproduce.study import LOCAL, Setting
 from colonnade.reproduce.table import SECONDS, Claim, Expected, Mode, Selection
-from colonnade.result import commit
+from colonnade.results.result import commit
 from colonnade.version import __version__
 
 KIND = "enrichment"
@@ -217,7 +217,7 @@ def perform(config: Mapping[str, Any], folder: Path) -> None:
         },
     }
     folder.mkdir(parents=True, exist_ok=True)
-    state.write_text(json.dumps(result, indent=1), folder / "result.json")
+    store.write_text(json.dumps(result, indent=1), folder / "result.json")
 
 
 # ---- numbers -------------------------------------------------------------------------------------

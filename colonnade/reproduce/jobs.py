@@ -18,7 +18,7 @@ from colonnade.errors import RunError
 from colonnade.reproduce import enrichment
 from colonnade.reproduce.plan import Planned
 from colonnade.reproduce.worker import UNFINISHED
-from colonnade.result import read_json
+from colonnade.results.result import read_json
 
 LOG = "workers.log"
 PROGRAM = "from colonnade.reproduce import worker; worker.main()"

@@ -7,7 +7,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from colonnade import state
+from colonnade import store
 from colonnade.report import plots, units
 from colonnade.reproduce import chart, view, write
 from colonnade.reproduce.table import PSNR, SECONDS, SSIM
@@ -16,7 +16,7 @@ from colonnade.reproduce.view import Content
 
 def write_page(content: Content, out: Path) -> None:
     """The page of table.json; the same content gives the same bytes."""
-    state.write_text(render(content), out)
+    store.write_text(render(content), out)
 
 
 def render(content: Content) -> str:

@@ -35,10 +35,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from colonnade import data, enrich
-from colonnade.data import hapt
-from colonnade.enrich import Enricher
+from colonnade import data
+from colonnade.data.sources import hapt
 from colonnade.errors import DataError, InputError
+from colonnade.methods.parts import enrichment as enrich
+from colonnade.methods.parts.enrichment import Enricher
 from colonnade.privacy import fedsvd
 
 TESTED = 0.2  # of the rows

@@ -26,7 +26,7 @@ from typing import Any, Literal, Protocol
 
 from colonnade.config import read, unknown
 from colonnade.errors import ConfigError
-from colonnade.recipe import Recipe
+from colonnade.role.recipe import Recipe
 
 ACCURACY = "accuracy"  # metrics.test.accuracy; any other metric is one number per party
 BALANCED = "balanced"  # the mean over the classes of how many of each are found

@@ -20,7 +20,7 @@ from typing import Any
 
 from colonnade.errors import ColonnadeError
 from colonnade.reproduce import enrichment
-from colonnade.run import run
+from colonnade.runs.run import run
 
 KEPT = ("reconstruction.safetensors", "result.json")  # the last makes it count
 UNFINISHED = "unfinished"  # beside cells/: runs in progress, and what failed ones left

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from colonnade import state
+from colonnade import store
 from colonnade.report import units
 from colonnade.reproduce import view
 from colonnade.reproduce.cells import UNRESOLVED
@@ -16,8 +16,8 @@ from colonnade.reproduce.view import Content
 
 def write(content: Content, out: Path) -> None:
     """table.json and table.md in the folder `out`."""
-    state.write_text(json.dumps(content, indent=1, ensure_ascii=False), out / "table.json")
-    state.write_text(markdown(content), out / "table.md")
+    store.write_text(json.dumps(content, indent=1, ensure_ascii=False), out / "table.json")
+    store.write_text(markdown(content), out / "table.md")
 
 
 def markdown(content: Content) -> str:

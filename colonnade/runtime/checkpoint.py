@@ -18,9 +18,9 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from colonnade import state
+from colonnade import store
 from colonnade.errors import RunError
-from colonnade.party import Party
+from colonnade.role.party import Party
 
 
 class Shelf:
@@ -34,7 +34,7 @@ class Shelf:
             place = self._folder / f"{party.name}.{name}.npy"
             if not place.exists():
                 self._folder.mkdir(parents=True, exist_ok=True)
-                state.write_array(tensor, place)
+                store.write_array(tensor, place)
 
     def known(self, party: Party) -> dict[str, Any]:
         """The snapshot of a role that has ended: it needs no more than was written before."""
@@ -51,7 +51,7 @@ class Shelf:
                 place.unlink()
         for one in snapshots:
             one["shelf"] = {
-                name: state.read_array(self._folder / f"{stem}.npy")
+                name: store.read_array(self._folder / f"{stem}.npy")
                 for name, stem in one["shelf"].items()
             }
 
@@ -72,7 +72,7 @@ class Checkpoints:
         phase, epoch, step = party.position
         place = self._place(f"{phase}-{epoch:05d}-{step:07d}")
         self._shelf.write(party)
-        state.save(party.snapshot(), place / party.name)
+        store.save(party.snapshot(), place / party.name)
         if self._complete(place):
             for older in self._places():
                 if older.name < place.name:
@@ -81,7 +81,7 @@ class Checkpoints:
     def finish(self, party: Party) -> None:
         """The role has ended: this is its last word."""
         self._finished.mkdir(parents=True, exist_ok=True)
-        state.save(self._shelf.known(party), self._finished / party.name)
+        store.save(self._shelf.known(party), self._finished / party.name)
 
     def latest(self, alone: str = "") -> dict[str, Any]:
         """The newest snapshots of a place that all members have reached; what lies beyond it is
@@ -99,7 +99,7 @@ class Checkpoints:
                 break
             else:
                 shutil.rmtree(place)
-        found = {name: state.load(file) for name, file in files.items()}
+        found = {name: store.load(file) for name, file in files.items()}
         self._shelf.fill(*found.values())
         return found
 
@@ -143,7 +143,7 @@ class SharedStart:
         """What another run has left, by party; nothing if none has."""
         if not self._folder.exists():
             return {}
-        return {name: state.load(self._folder / name) for name in self._members}
+        return {name: store.load(self._folder / name) for name in self._members}
 
     def keep(self, party: Party) -> None:
         """At the end of a phase: keep what this party has reached by it."""
@@ -153,7 +153,7 @@ class SharedStart:
             shutil.rmtree(self._draft, ignore_errors=True)
             return
         self._draft.mkdir(parents=True, exist_ok=True)
-        state.save(party.snapshot(), self._draft / party.name)
+        store.save(party.snapshot(), self._draft / party.name)
         if all((self._draft / f"{name}.json").exists() for name in self._members):
             try:
                 self._draft.rename(self._folder)
@@ -235,7 +235,7 @@ class OwnCheckpoints:
         return self._read(self._finished)
 
     def _read(self, place: Path) -> dict[str, Any]:
-        snapshot: dict[str, Any] = state.load(place)
+        snapshot: dict[str, Any] = store.load(place)
         self._shelf.fill(snapshot)
         return snapshot
 
@@ -254,7 +254,7 @@ class OwnCheckpoints:
     def _write(self, snapshot: dict[str, Any], place: Path) -> None:
         with _writing(place):
             self._folder.mkdir(parents=True, exist_ok=True)
-            state.save(snapshot, place)
+            store.save(snapshot, place)
 
     def _files(self) -> list[Path]:
         if not self._folder.exists():

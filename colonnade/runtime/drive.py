@@ -13,7 +13,7 @@ from torch import Tensor
 
 from colonnade.align import phase
 from colonnade.errors import PeerLost, RoleFailed
-from colonnade.party import Party
+from colonnade.role.party import Party
 from colonnade.wire import Recv, Value
 
 

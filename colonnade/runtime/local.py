@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ColonnadeError, Deadlock, KindError, PeerLost, RoleFailed
-from colonnade.party import Party, derive, random_state, set_random_state
+from colonnade.role.party import Party, derive, random_state, set_random_state
 from colonnade.runtime.drive import failed, to_device, where
 from colonnade.wire import Kind, Ledger, Message, Peer, Recv, Value, Wire, codec
 from colonnade.wire.ledger import describe

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import CodecError, Denied, KindError, Untrusted
-from colonnade.party import Party
+from colonnade.role.party import Party
 from colonnade.wire import Kind, Ledger, Message, Value, codec
 from colonnade.wire.ledger import describe
 from colonnade.wire.policy import Gate

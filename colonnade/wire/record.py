@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from colonnade import state
+from colonnade import store
 from colonnade.wire.kind import Value
 from colonnade.wire.ledger import Message
 
@@ -43,7 +43,7 @@ class Recorder:
         if pending:
             self._folder.mkdir(parents=True, exist_ok=True)
             first = next(iter(pending)).partition("/")[0]
-            state.write_tensors(pending, self._folder / f"{kind}-{first}.safetensors")
+            store.write_tensors(pending, self._folder / f"{kind}-{first}.safetensors")
             pending.clear()
             self._bytes[kind] = 0
 

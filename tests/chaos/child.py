@@ -24,7 +24,7 @@ from points import Kill
 
 from colonnade.cli.main import main as colonnade
 from colonnade.runtime.post import Post
-from colonnade.runtime.process import Session
+from colonnade.runtime.session import Session
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Plan:
     kills: Sequence[Kill] = ()
     noise: Noise | None = None
     part_bytes: int = 0  # cut messages into so small parts; 0: as usual
-    patched: Mapping[str, Any] = field(default_factory=dict)  # {"runtime.process.TICK": 0.1}
+    patched: Mapping[str, Any] = field(default_factory=dict)  # {"runtime.session.TICK": 0.1}
     largest_file: Mapping[str, int] = field(default_factory=dict)  # by party: then its disk is full
 
     def write(self, folder: Path) -> Path:

@@ -19,11 +19,12 @@ from typing import Any
 
 import tomli_w
 
-from colonnade import assemble, config
-from colonnade.federation import load as load_federation
-from colonnade.launch import Options, hand_out, hub_of
-from colonnade.launch import _addresses as free_addresses
-from colonnade.run import run
+from colonnade import config
+from colonnade.assembly import parties as assemble
+from colonnade.config.federation import load as load_federation
+from colonnade.deploy.supervisor import Options, hand_out, hub_of
+from colonnade.deploy.supervisor import _addresses as free_addresses
+from colonnade.runs.run import run
 from colonnade.wire import ledger
 
 __all__ = ["Field", "Options", "free_addresses", "load_federation", "run", "toy", "wait_for"]

@@ -19,12 +19,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from colonnade import state
+from colonnade import store
 from colonnade.privacy.keys import Agreement
 from colonnade.runtime import checkpoint
 from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.post import Post
-from colonnade.runtime.process import Session
+from colonnade.runtime.session import Session
 from colonnade.wire import Ledger
 
 POINTS = {
@@ -137,12 +137,12 @@ def install(hit: Callable[[str], None]) -> None:
     around(OwnCheckpoints, "commit", "commit: before")
     around(OwnCheckpoints, "finish", "finish: before", "finish: after")
     around(checkpoint, "_remove", after="commit: middle")
-    around(state, "write_tensors", after="checkpoint: middle", when=_of_a_checkpoint)
-    around(state, "write_tensors", after="finish: middle", when=_of_the_last_word)
-    around(state, "_rename", "checkpoint: rename", when=_makes_it_count)
-    around(state, "write_text", after="folder: begun", when=_named("config.toml"))
-    around(state, "write_text", after="folder: made", when=_named("run.json"))
-    around(state, "write_text", after="conclude: middle", when=_named("result.json"))
+    around(store, "write_tensors", after="checkpoint: middle", when=_of_a_checkpoint)
+    around(store, "write_tensors", after="finish: middle", when=_of_the_last_word)
+    around(store, "_rename", "checkpoint: rename", when=_makes_it_count)
+    around(store, "write_text", after="folder: begun", when=_named("config.toml"))
+    around(store, "write_text", after="folder: made", when=_named("run.json"))
+    around(store, "write_text", after="conclude: middle", when=_named("result.json"))
     around(Session, "_checkpoint", after="saved: told")
     around(Session, "_tell", after="join: told", when=_says("join"))
     around(Session, "_tell", after="done: told", when=_says("done"))

@@ -18,7 +18,7 @@ from colonnade.wire.reconcile import reconcile
 
 Weights = Callable[[dict[str, Any]], dict[str, str]]
 QUICK = {
-    "runtime.process.GOODBYE_SECONDS": 2.0,  # for those who die when all is said
+    "runtime.session.GOODBYE_SECONDS": 2.0,  # for those who die when all is said
     "net.mesh.RETRY_SECONDS": [0.05, 0.2],
 }
 

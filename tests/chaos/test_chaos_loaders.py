@@ -14,7 +14,7 @@ from federations import load_federation, toy
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from colonnade import config, state
+from colonnade import config, store
 from colonnade.errors import ColonnadeError
 from colonnade.methods import splitnn
 from colonnade.wire.policy import Policy
@@ -97,7 +97,7 @@ def test_brackets_without_an_end(name: str, bracket: str, tmp_path: Path) -> Non
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tree = {"kept": {"model": {"weight": torch.arange(6.0)}}, "state": {}, "steps": 3, "log": [1.5]}
     path = tmp_path_factory.mktemp("checkpoint") / "good"
-    state.save(tree, path)
+    store.save(tree, path)
     return path
 
 
@@ -132,7 +132,7 @@ def test_a_checkpoint_that_was_damaged(
         changed = what[1](data) if kind == what[0] else data
         spoilt.with_suffix(f".{kind}").write_bytes(changed)
     with suppress(ColonnadeError):
-        state.load(spoilt)
+        store.load(spoilt)
 
 
 def test_a_checkpoint_of_brackets(checkpoint: Path) -> None:
@@ -143,4 +143,4 @@ def test_a_checkpoint_of_brackets(checkpoint: Path) -> None:
     for text in ("[" * 100_000, '{"list": [' * 5000 + "]}" * 5000):
         deep.with_suffix(".json").write_text(text)
         with pytest.raises(ColonnadeError):
-            state.load(deep)
+            store.load(deep)

@@ -25,7 +25,7 @@ from colonnade.cli.main import main
 Weights = Callable[[dict[str, Any]], dict[str, str]]
 SWARM = str(Path(__file__).parent / "swarm.py")
 LONG = 100_000  # epochs: clients train until they are told that it is enough
-QUICK = {"runtime.process.GOODBYE_SECONDS": 3.0, "net.mesh.RETRY_SECONDS": [0.05, 0.2]}
+QUICK = {"runtime.session.GOODBYE_SECONDS": 3.0, "net.mesh.RETRY_SECONDS": [0.05, 0.2]}
 
 pytestmark = pytest.mark.usefixtures("no_orphans")
 

@@ -15,11 +15,11 @@ import torch
 
 import colonnade
 from colonnade import config as configuration
-from colonnade import methods, state
+from colonnade import methods, store
 from colonnade.errors import MethodError
-from colonnade.party import Party
 from colonnade.report import load_schema
-from colonnade.run import Result
+from colonnade.role.party import Party
+from colonnade.runs.run import Result
 from colonnade.runtime import local
 from colonnade.wire import codec, ledger
 
@@ -148,7 +148,7 @@ def test_only_declared_kinds_with_declared_shapes_cross(method: str, strict: Res
 def test_payloads_are_what_the_ledger_says(strict: Result) -> None:
     recorded = {}
     for file in (strict.path / "record").glob("*.safetensors"):
-        recorded.update(state.read_tensors(file))
+        recorded.update(store.read_tensors(file))
     tensors = {name.partition("/")[0]: tensor for name, tensor in recorded.items()}
     flat = [row for row in rows_of(strict) if isinstance(row["shape"], list)]
     assert sum(row["bytes"] for row in rows_of(strict)) == strict.wire["bytes"]
@@ -169,7 +169,7 @@ def test_neither_features_nor_labels_cross(
             private.add(batch.x.flatten().numpy().tobytes())
     labels = {tuple(b.y.tolist()) for p in parties.values() if p.labelled for b in p.rows("test")}
     for file in (strict.path / "record").glob("*.safetensors"):
-        for tensor in state.read_tensors(file).values():
+        for tensor in store.read_tensors(file).values():
             assert tuple(tensor.flatten().tolist()) not in labels
             for line in tensor.reshape(len(tensor), -1) if tensor.dim() else []:
                 assert line.float().numpy().tobytes() not in private

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from colonnade import data
-from colonnade.data.sample import FILE, unpack
+from colonnade.data.sources.sample import FILE, unpack
 from colonnade.errors import DataCorrupt, DataError
 
 

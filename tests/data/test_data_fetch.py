@@ -16,8 +16,9 @@ from pathlib import Path
 import pytest
 
 from colonnade import data
-from colonnade.data import Download, File, Layout, Source, catalogue
-from colonnade.data.fetch import fetch_source
+from colonnade.data import Download, File, Layout, Source
+from colonnade.data.sources import catalogue
+from colonnade.data.sources.fetch import fetch_source
 from colonnade.errors import DataCorrupt, DataError, DataMissing
 
 Pages = dict[str, bytes]

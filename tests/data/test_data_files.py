@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from colonnade import data
-from colonnade.data import File, adult, catalogue, cifar, files, hapt, idx, microarray
+from colonnade.data import File
+from colonnade.data.sources import adult, catalogue, cifar, files, hapt, idx, microarray
 from colonnade.errors import DataCorrupt, DataError, DataMissing
 
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 from colonnade import data
-from colonnade.data import Options, kdd, susy
-from colonnade.data.cifar import CLASSES
-from colonnade.data.hapt import subjects
+from colonnade.data import Options
+from colonnade.data.sources import kdd, susy
+from colonnade.data.sources.cifar import CLASSES
+from colonnade.data.sources.hapt import subjects
 from colonnade.errors import DataCorrupt, DataError
 
 RANDOM = np.random.default_rng(0)

@@ -15,7 +15,7 @@ import torch
 
 from colonnade import data
 from colonnade.data import Dataset
-from colonnade.data.hapt import subjects
+from colonnade.data.sources.hapt import subjects
 
 Needs = Callable[[str], Dataset]
 
@@ -215,7 +215,7 @@ def test_second_load_comes_from_the_decoded_copy(
     def refuse(path: Path) -> list[str]:
         raise AssertionError(f"{path} was decoded again")
 
-    monkeypatch.setattr("colonnade.data.kdd.text_lines", refuse)
+    monkeypatch.setattr("colonnade.data.sources.kdd.text_lines", refuse)
     second = data.load("nsl-kdd")
     assert torch.equal(first.train.x, second.train.x)
     assert torch.equal(first.test.ids, second.test.ids)
@@ -237,7 +237,7 @@ def test_embedded_sample_is_part_of_mnist(needs: Needs) -> None:
 
 
 def test_embedded_sample_can_be_made_again(needs: Needs, tmp_path: Path) -> None:
-    from colonnade.data.sample import make, unpack
+    from colonnade.data.sources.sample import make, unpack
 
     again = tmp_path / "mnist.xz"
     again.write_bytes(make.pack(needs("mnist")))

@@ -16,19 +16,20 @@ import torch
 from torch import Tensor, nn
 
 import colonnade
-from colonnade import assemble, config, data, state
+from colonnade import config, data, store
+from colonnade.assembly import parties as assemble
 from colonnade.data import Moves
 from colonnade.errors import ConfigError, DataMissing, MethodError, PartitionError
-from colonnade.method import bind
 from colonnade.methods import adptvfedconv
 from colonnade.methods.adptvfedconv import METHOD, AdptVFedConv, active_mosaic
 from colonnade.models import VGG_CUTS, split, vgg16
 from colonnade.models.border import Border
 from colonnade.partition import Mosaic, Rectangle, View, cut, paste, tiles
 from colonnade.partition.mosaic import mirrored
-from colonnade.party import Batch, Party, derive
 from colonnade.report import load_schema, prose
-from colonnade.run import Result
+from colonnade.role.method import bind
+from colonnade.role.party import Batch, Party, derive
+from colonnade.runs.run import Result
 from colonnade.runtime import local
 from colonnade.runtime.checkpoint import Checkpoints
 from colonnade.wire import Ledger, Peer, Wire, codec, ledger
@@ -62,14 +63,14 @@ def recorded(folder: Path, kind: str) -> dict[str, list[tuple[int, Tensor]]]:
     """What each party sent of a Kind, in order, with the number of its row in the ledger."""
     found: dict[str, list[tuple[int, Tensor]]] = {}
     for file in sorted((folder / "record").glob(f"{kind}-*.safetensors")):
-        for name, tensor in sorted(state.read_tensors(file).items()):
+        for name, tensor in sorted(store.read_tensors(file).items()):
             row, sender, *_ = name.split("/")
             found.setdefault(sender, []).append((int(row), tensor))
     return found
 
 
 def saved(folder: Path, name: str) -> dict[str, dict[str, Tensor]]:
-    weights: dict[str, dict[str, Tensor]] = state.load(folder / "weights" / name)["weights"]
+    weights: dict[str, dict[str, Tensor]] = store.load(folder / "weights" / name)["weights"]
     return weights
 
 
@@ -296,7 +297,7 @@ def test_clients_receive_the_extractor_of_the_server_with_its_statistics(plain: 
     served = saved(plain.path, "party1")["extractor"]
     assert len(sent) == 3 * len(served)
     for file in (plain.path / "record").glob("extractor-*.safetensors"):
-        for place, tensor in state.read_tensors(file).items():
+        for place, tensor in store.read_tensors(file).items():
             _, _, receiver, key = place.split("/")
             assert receiver != "party1"
             assert torch.equal(tensor, served[key]), place
@@ -587,7 +588,7 @@ def test_mirrored_tiles_change_their_slots_in_the_store(
     with pytest.raises(KeyboardInterrupt):
         colonnade.run(tree, out=tmp_path / "run")
     shelf = tmp_path / "run" / "checkpoints" / "shelf"
-    stored = state.read_array(shelf / "party1.train.npy").permute(0, 1, 4, 2, 3)
+    stored = store.read_array(shelf / "party1.train.npy").permute(0, 1, 4, 2, 3)
     sent = torch.cat([maps for _, maps in recorded(tmp_path / "run", "maps")["party2"]])
     assert len(sent) == TEST + views * ROWS
     uploads = sent[TEST:].split(ROWS)
@@ -600,7 +601,7 @@ def test_mirrored_tiles_change_their_slots_in_the_store(
     for one, maps, flipped in zip(stored, uploads, flips, strict=True):
         assert torch.equal(one[~flipped][..., 2:], maps[~flipped])
         assert torch.equal(one[flipped][..., :2], maps[flipped])
-    tested = state.read_array(shelf / "party1.test.npy")[0].permute(0, 3, 1, 2)
+    tested = store.read_array(shelf / "party1.test.npy")[0].permute(0, 3, 1, 2)
     assert torch.equal(tested[..., 2:], sent[:TEST])  # never mirrored
 
 
@@ -786,10 +787,10 @@ def test_stored_maps_are_written_once(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(after) == STEPS + 1 + 2  # every step, and the end of the first epoch
     assert all(facts == after[0] for facts in after)
     assert set(after[0]) == {"party1.test.npy", "party1.train.npy"}
-    stored = state.read_array(tmp_path / "run" / "checkpoints" / "shelf" / "party1.train.npy")
+    stored = store.read_array(tmp_path / "run" / "checkpoints" / "shelf" / "party1.train.npy")
     assert stored.shape == (2, ROWS, 4, 4, 6)  # views, rows, height, width, channels
     snapshot = next((tmp_path / "run" / "checkpoints").glob("*-train-*/party1.safetensors"))
-    kept = state.read_tensors(snapshot)
+    kept = store.read_tensors(snapshot)
     assert not any("shelf" in name for name in kept)
 
 
@@ -1146,7 +1147,7 @@ def test_the_attack_leaves_pictures_and_numbers(tmp_path: Path) -> None:
     for measure in ("ssim", "psnr"):
         assert list(on_disk[measure]) == clients
         assert all(math.isfinite(value) for value in on_disk[measure].values())
-    pictures = state.read_tensors(result.path / "reconstruction.safetensors")
+    pictures = store.read_tensors(result.path / "reconstruction.safetensors")
     assert set(pictures) == {f"{what}/{name}" for what in ("truth", "made") for name in clients}
     parties = assemble.from_catalogue(config.load(settings())).parties
     for name in clients:
@@ -1194,7 +1195,7 @@ def test_tiles_of_other_sizes_are_given_back_in_their_own(
     options = {"inversion": 1, "finetune_epochs": 0, "decoder_lr": 0.0}
     tree = settings(options, partition=parts, data={"standardise": False})
     result = colonnade.run(tree, out=tmp_path / "run")
-    pictures = state.read_tensors(result.path / "reconstruction.safetensors")
+    pictures = store.read_tensors(result.path / "reconstruction.safetensors")
     second = torch.arange(4 * 4).reshape(4, 4)[1:, :3]  # one row above, one column on the right
     third = torch.arange(6 * 6).reshape(6, 6)[1:, 1:]
     for name, wanted in (("party2", second), ("party3", third)):

@@ -11,11 +11,12 @@ from torch import nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assemble, config, state
+from colonnade import config, store
+from colonnade.assembly import parties as assemble
 from colonnade.errors import ConfigError
 from colonnade.models import head, network
-from colonnade.party import derive
-from colonnade.recipe import make_optimizer, rate_factor
+from colonnade.role.party import derive
+from colonnade.role.recipe import make_optimizer, rate_factor
 from colonnade.wire import ledger
 
 HETEROGENEOUS = {
@@ -121,7 +122,7 @@ def test_equals_a_hand_written_loop(
     result = colonnade.run(tree, out=tmp_path / "run")
     models, loss = by_hand(tree, steps)
     for name, model in zip(result.content["parties"], models, strict=True):
-        saved = state.load(tmp_path / "run" / "weights" / name)["weights"]["model"]
+        saved = store.load(tmp_path / "run" / "weights" / name)["weights"]["model"]
         for key, value in model.state_dict().items():
             assert torch.equal(saved[key], value), (name, key)
     assert result.history[-1]["parties"]["party1"]["loss"] == loss
@@ -151,7 +152,7 @@ def test_every_party_is_also_scored_alone(tmp_path: Path) -> None:
     for name, party in federation.parties.items():
         assert party.preparation is not None
         model = nn.Sequential(network("mlp", party.shape, 128), head("mlp", 128, 10))
-        model.load_state_dict(state.load(tmp_path / "run" / "weights" / name)["weights"]["model"])
+        model.load_state_dict(store.load(tmp_path / "run" / "weights" / name)["weights"]["model"])
         with torch.no_grad():
             own = model(party.preparation.to_float(party.splits["test"].x)).argmax(1)
         assert test["alone"][name] == float((own == y).double().mean())
@@ -177,7 +178,7 @@ def test_a_label_holder_without_features(tmp_path: Path) -> None:
         aggvfl={"steps": 2},
     )
     result = colonnade.run(tree, out=tmp_path / "run")
-    assert state.load(tmp_path / "run" / "weights" / "clinic")["weights"] == {}
+    assert store.load(tmp_path / "run" / "weights" / "clinic")["weights"] == {}
     assert list(result.metrics["test"]["alone"]) == [f"lab{i}" for i in range(4)]
     assert result.accuracy is not None
     assert result.accuracy > 0.5

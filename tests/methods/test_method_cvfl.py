@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assemble, config, state
-from colonnade.compression import Compressor, Float32, Scalar
+from colonnade import config, store
+from colonnade.assembly import parties as assemble
 from colonnade.errors import ConfigError, PeerLost, WireError
+from colonnade.methods.parts.compression import Compressor, Float32, Scalar
 from colonnade.models import network
-from colonnade.party import derive
-from colonnade.recipe import make_optimizer, rate_factor
+from colonnade.role.party import derive
+from colonnade.role.recipe import make_optimizer, rate_factor
 from colonnade.wire import ledger
 
 UNSORTED = {"zoo": {}, "mill": {}, "bank": {"optimizer": "adam"}, "ant": {"model": "mlp"}}
@@ -53,7 +54,7 @@ def test_without_compression_it_is_split_learning(
     result = colonnade.run(settings(**ours, **changes), out=tmp_path / "ours")
     for name in result.content["parties"]:
         a, b = (
-            state.load(tmp_path / run / "weights" / name)["weights"] for run in ("ours", "split")
+            store.load(tmp_path / run / "weights" / name)["weights"] for run in ("ours", "split")
         )
         trained = [part for part in b if not part.startswith("mean of ")]  # for absent parties
         assert list(a) == trained
@@ -148,7 +149,7 @@ def test_equals_a_hand_written_loop(
     result = colonnade.run(tree, out=tmp_path / "run")
     wanted = by_hand(tree, compression, steps, labels == "shared")
     for name, modules in zip(result.content["parties"], wanted, strict=True):
-        saved = state.load(tmp_path / "run" / "weights" / name)["weights"]
+        saved = store.load(tmp_path / "run" / "weights" / name)["weights"]
         assert saved.keys() == modules.keys()
         for module, weights in modules.items():
             for key, value in weights.items():
@@ -259,7 +260,7 @@ def test_the_shared_variant_with_labels_only_at_the_server(tmp_path: Path) -> No
         cvfl={"labels": "shared", "bits": 6, "dim": 32, "hidden": 0},
     )
     result = colonnade.run(tree, out=tmp_path / "run")
-    assert list(state.load(tmp_path / "run" / "weights" / "clinic")["weights"]) == ["top"]
+    assert list(store.load(tmp_path / "run" / "weights" / "clinic")["weights"]) == ["top"]
     assert result.accuracy is not None
     assert result.accuracy > 0.5
 

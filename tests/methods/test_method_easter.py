@@ -16,16 +16,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assemble, config, identity, state
+from colonnade import config, store
+from colonnade.assembly import parties as assemble
 from colonnade.errors import ConfigError, MaskError, MethodError
-from colonnade.method import bind
 from colonnade.methods import easter
 from colonnade.models import head, network
-from colonnade.party import Party, Schedule, derive
 from colonnade.privacy import masking
 from colonnade.privacy.masking import Masks, Moment
-from colonnade.recipe import Recipe, make_optimizer, rate_factor
-from colonnade.result import Result
+from colonnade.results.result import Result
+from colonnade.role import identity
+from colonnade.role.method import bind
+from colonnade.role.party import Party, Schedule, derive
+from colonnade.role.recipe import Recipe, make_optimizer, rate_factor
 from colonnade.runtime import local
 from colonnade.runtime.drive import reproducible
 from colonnade.wire import Kind, Ledger, Message, Peer, Wire, ledger
@@ -68,13 +70,13 @@ def recorded(folder: Path, kind: str) -> dict[str, list[Tensor]]:
     """What each party sent of a Kind, in order; of masked values without their tags."""
     found: dict[str, list[Tensor]] = {}
     for file in sorted((folder / "record").glob(f"{kind}-*.safetensors")):
-        for name, tensor in sorted(state.read_tensors(file).items()):
+        for name, tensor in sorted(store.read_tensors(file).items()):
             found.setdefault(name.split("/")[1], []).append(tensor)
     return found
 
 
 def saved(folder: Path, name: str) -> dict[str, dict[str, Tensor]]:
-    weights: dict[str, dict[str, Tensor]] = state.load(folder / "weights" / name)["weights"]
+    weights: dict[str, dict[str, Tensor]] = store.load(folder / "weights" / name)["weights"]
     return weights
 
 

@@ -21,17 +21,19 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assemble, config, data, methods, rows, state
+from colonnade import config, data, methods, store
+from colonnade.assembly import files as rows
+from colonnade.assembly import parties as assemble
 from colonnade.errors import BudgetSpent, ColonnadeError, ConfigError, DataError, MethodError
 from colonnade.methods import fedemb
 from colonnade.methods.fedemb import FedEmb, Told
 from colonnade.models.joined import Joined, part_of
-from colonnade.observer import Observer
-from colonnade.party import Party, derive
 from colonnade.privacy.budget import Budget, clip_rows
 from colonnade.privacy.grouping import kmeans_groups
 from colonnade.report import load_schema
-from colonnade.result import Result
+from colonnade.results.observer import Observer
+from colonnade.results.result import Result
+from colonnade.role.party import Party, derive
 from colonnade.runtime import local
 from colonnade.runtime.checkpoint import SharedStart
 from colonnade.runtime.drive import reproducible
@@ -119,7 +121,7 @@ class Seen:
         return found
 
     def weights(self, name: str) -> Weights:
-        weights: Weights = state.load(self.result.path / "weights" / name)["weights"]
+        weights: Weights = store.load(self.result.path / "weights" / name)["weights"]
         return weights
 
     def block(self, number: int) -> dict[str, Tensor]:
@@ -1078,7 +1080,7 @@ def test_a_shared_start_holds_no_secret(tmp_path: Path) -> None:
     seen = train(tmp_path / "run", tree, starts=tmp_path / "starts")
     assert seen.parties["party1"].state["secret"]
     (start,) = (tmp_path / "starts").iterdir()
-    assert "secret" not in state.load(start / "party1")["state"]
+    assert "secret" not in store.load(start / "party1")["state"]
 
 
 # ---- networks ------------------------------------------------------------------------------------

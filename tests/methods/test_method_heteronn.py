@@ -11,17 +11,18 @@ from torch import nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assemble, config, state
+from colonnade import config, store
+from colonnade.assembly import parties as assemble
 from colonnade.errors import ConfigError, MethodError, RoleFailed, Untrusted
-from colonnade.method import bind
 from colonnade.methods import heteronn
 from colonnade.methods.heteronn import CLEAR, ENCRYPTED, HeteroNN, gradient_of
 from colonnade.models import network
 from colonnade.models.mlp import mlp
-from colonnade.party import Party, derive
 from colonnade.privacy import homomorphic
 from colonnade.privacy.homomorphic import SEAL_BYTES, PaillierHolder, PaillierMultiplier
-from colonnade.recipe import make_optimizer, rate_factor
+from colonnade.role.method import bind
+from colonnade.role.party import Party, derive
+from colonnade.role.recipe import make_optimizer, rate_factor
 from colonnade.runtime import local
 from colonnade.wire import Ledger, Wire, ledger
 
@@ -286,7 +287,7 @@ def small(encryption: str, hosts: int = 1, **options: Any) -> tuple[dict[str, An
 
 
 def weights_of(folder: Path, name: str) -> dict[str, Any]:
-    found: dict[str, Any] = state.load(folder / "weights" / name)["weights"]
+    found: dict[str, Any] = store.load(folder / "weights" / name)["weights"]
     return found
 
 

@@ -22,16 +22,17 @@ from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import colonnade
-from colonnade import assemble, config, data, methods, state
-from colonnade.compression import Scalar
+from colonnade import config, data, methods, store
+from colonnade.assembly import parties as assemble
 from colonnade.data import Moves
 from colonnade.errors import ConfigError, DataError, DataMissing, MethodError
 from colonnade.methods import jovefl
 from colonnade.methods.jovefl import JoVeFL
+from colonnade.methods.parts.compression import Scalar
 from colonnade.partition import cut
-from colonnade.party import Party, derive
 from colonnade.report import load_schema
-from colonnade.result import Result
+from colonnade.results.result import Result
+from colonnade.role.party import Party, derive
 from colonnade.runtime import local
 from colonnade.runtime.drive import reproducible
 from colonnade.wire import Message, codec, ledger
@@ -161,7 +162,7 @@ def train(
 
 
 def saved(folder: Path, name: str) -> Weights:
-    weights: Weights = state.load(folder / "weights" / name)["weights"]
+    weights: Weights = store.load(folder / "weights" / name)["weights"]
     return weights
 
 
@@ -472,9 +473,9 @@ def moments(found: list[Moment]) -> Callable[[pytest.MonkeyPatch], None]:
         original = jovefl.begin_epoch
 
         def velocities(chain: jovefl.Chain) -> list[Tensor | None]:
-            state = chain.optimizer.state
+            store = chain.optimizer.state
             parameters = [*chain.head.parameters(), *chain.embed.parameters()]
-            found = [state[p].get("momentum_buffer") if p in state else None for p in parameters]
+            found = [store[p].get("momentum_buffer") if p in store else None for p in parameters]
             return [None if buffer is None else buffer.clone() for buffer in found]
 
         async def begin(me: Party, servers: Any, chains: Any, cfg: JoVeFL, epoch: int) -> None:

@@ -11,10 +11,10 @@ import torch
 import colonnade
 from colonnade import config, methods
 from colonnade.errors import MethodError, WireError
-from colonnade.method import Method, active_and_passives, bind
 from colonnade.methods import aggvfl, easter, splitnn
-from colonnade.party import Party, Schedule
-from colonnade.recipe import Recipe
+from colonnade.role.method import Method, active_and_passives, bind
+from colonnade.role.party import Party, Schedule
+from colonnade.role.recipe import Recipe
 from colonnade.wire import Kind, Peer, recv_any
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_method.py"

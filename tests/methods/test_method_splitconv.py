@@ -11,12 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assemble, config, state
+from colonnade import config, store
+from colonnade.assembly import parties as assemble
 from colonnade.data import Moves
 from colonnade.methods.splitconv import METHOD
 from colonnade.models import split, vgg16
-from colonnade.party import derive
-from colonnade.recipe import make_optimizer, rate_factor
+from colonnade.role.party import derive
+from colonnade.role.recipe import make_optimizer, rate_factor
 from colonnade.wire import ledger
 
 ROWS, TEST, SIZE, EPOCHS = 120, 40, 50, 2
@@ -118,10 +119,10 @@ def test_equals_one_network_and_one_graph(
     logged = result.history[-1]["parties"]["party1"]["loss"]
     assert logged == float(torch.stack(losses).double().mean())
     for party in parties:
-        weights = state.load(tmp_path / "run" / "weights" / party.name)["weights"]
+        weights = store.load(tmp_path / "run" / "weights" / party.name)["weights"]
         for name, value in extractors[party.name].state_dict().items():
             assert torch.equal(weights["extractor"][name], value), (party.name, name)
-    weights = state.load(tmp_path / "run" / "weights" / "party1")["weights"]
+    weights = store.load(tmp_path / "run" / "weights" / "party1")["weights"]
     for name, value in classifier.state_dict().items():
         assert torch.equal(weights["classifier"][name], value), name
 
@@ -151,7 +152,7 @@ def test_every_extractor_is_its_own(tmp_path: Path) -> None:
     result = colonnade.run(tree, out=tmp_path / "run")
     seen = []
     for name in result.content["parties"]:
-        weights = state.load(tmp_path / "run" / "weights" / name)["weights"]
+        weights = store.load(tmp_path / "run" / "weights" / name)["weights"]
         assert ("classifier" in weights) is (name == "party2")
         seen.append(weights["extractor"]["1C.conv.weight"])
     assert not any(torch.equal(seen[i], seen[j]) for i, j in ((0, 1), (0, 2), (1, 2)))

@@ -12,12 +12,13 @@ from torch import nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assemble, config, state
-from colonnade.method import bind
+from colonnade import config, store
+from colonnade.assembly import parties as assemble
 from colonnade.methods.splitnn import SplitNN, join
 from colonnade.models import network
-from colonnade.party import Party, derive
-from colonnade.recipe import make_optimizer, rate_factor
+from colonnade.role.method import bind
+from colonnade.role.party import Party, derive
+from colonnade.role.recipe import make_optimizer, rate_factor
 from colonnade.runtime import local
 from colonnade.wire import Ledger, Wire, ledger
 
@@ -86,11 +87,11 @@ def test_equals_one_joint_graph(cut: str, optimizer: str, tmp_path: Path) -> Non
                 one.step()
             losses.append(loss.detach())
 
-    saved = state.load(tmp_path / "run" / "weights" / parties[0].name)["weights"]
+    saved = store.load(tmp_path / "run" / "weights" / parties[0].name)["weights"]
     for name, value in top.state_dict().items():
         assert torch.equal(saved["top"][name], value), name
     for party, bottom in zip(parties, bottoms, strict=True):
-        weights = state.load(tmp_path / "run" / "weights" / party.name)["weights"]["bottom"]
+        weights = store.load(tmp_path / "run" / "weights" / party.name)["weights"]["bottom"]
         for name, value in bottom.state_dict().items():
             assert torch.equal(weights[name], value), (party.name, name)
     logged = result.history[-1]["parties"][parties[0].name]["loss"]
@@ -118,7 +119,7 @@ def test_a_label_holder_without_features(tmp_path: Path) -> None:
     assert result.content["roles"]["clinic"] == "active"
     assert len(result.content["parties"]) == 5
     means = [f"mean of lab{i}" for i in range(4)]
-    assert list(state.load(tmp_path / "run" / "weights" / "clinic")["weights"]) == ["top", *means]
+    assert list(store.load(tmp_path / "run" / "weights" / "clinic")["weights"]) == ["top", *means]
     assert result.accuracy is not None
     assert result.accuracy > 0.3
     prediction = colonnade.load(tmp_path / "run").predict()["clinic"]
@@ -138,7 +139,7 @@ def test_every_party_may_have_its_own_network_and_optimiser(tmp_path: Path) -> N
     widths = {
         name: {
             k: tuple(v.shape)
-            for k, v in state.load(tmp_path / "run" / "weights" / name)["weights"]["bottom"].items()
+            for k, v in store.load(tmp_path / "run" / "weights" / name)["weights"]["bottom"].items()
         }
         for name in parties
     }
@@ -149,7 +150,7 @@ def test_every_party_may_have_its_own_network_and_optimiser(tmp_path: Path) -> N
 
 
 def kept(folder: Path, name: str) -> dict[str, Any]:
-    weights: dict[str, Any] = state.load(folder / "weights" / name)["weights"]
+    weights: dict[str, Any] = store.load(folder / "weights" / name)["weights"]
     return weights
 
 
@@ -165,7 +166,7 @@ def test_an_absent_party_is_replaced_by_the_mean_of_what_it_sent(cut: str, tmp_p
     }
     sent: dict[str, list[torch.Tensor]] = {}
     for file in sorted((tmp_path / "run" / "record").glob("embedding-*.safetensors")):
-        for name, tensor in state.read_tensors(file).items():
+        for name, tensor in store.read_tensors(file).items():
             row = int(name.partition("/")[0])
             if row in training:
                 sent.setdefault(training[row], []).append(tensor)

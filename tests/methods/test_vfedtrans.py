@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 import colonnade
-from colonnade import enrich, state
-from colonnade.enrich import Enricher
+from colonnade import store
 from colonnade.errors import ColonnadeError, ConfigError, MethodError, Untrusted
 from colonnade.methods import vfedtrans
-from colonnade.party import Party
+from colonnade.methods.parts import enrichment as enrich
+from colonnade.methods.parts.enrichment import Enricher
 from colonnade.privacy import fedsvd
-from colonnade.result import Result
+from colonnade.results.result import Result
+from colonnade.role.party import Party
 
 ROWS, Q = 150, 6
 OPTIONS = {"q": Q, "hidden": 16, "distil_epochs": 3, "block": 20, "shared": 0.6}
@@ -45,7 +46,7 @@ def run(out: Path, options: dict[str, Any] | None = None, **changes: Any) -> Res
 
 
 def weights(folder: Path, name: str) -> dict[str, dict[str, Tensor]]:
-    found: dict[str, dict[str, Tensor]] = state.load(folder / "weights" / name)["weights"]
+    found: dict[str, dict[str, Tensor]] = store.load(folder / "weights" / name)["weights"]
     return found
 
 

@@ -11,10 +11,11 @@ import pytest
 from test_own_runs import OVER, ROWS, common, tables, write
 
 import colonnade
-from colonnade import config, federation, methods, report
+from colonnade import config, methods, report
 from colonnade.align import psi
 from colonnade.align.phase import fingerprint
 from colonnade.cli.main import main
+from colonnade.config import federation
 from colonnade.errors import ConfigError, FederationError
 from colonnade.wire import ledger
 

@@ -13,9 +13,10 @@ import pytest
 from test_own_runs import OVER, ROWS, tables, write
 
 import colonnade
-from colonnade import config, federation
+from colonnade import config
 from colonnade.align import psi
-from colonnade.federation import Member
+from colonnade.config import federation
+from colonnade.config.federation import Member
 from colonnade.net import certs
 from colonnade.wire.policy import Policy
 

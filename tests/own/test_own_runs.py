@@ -12,8 +12,9 @@ import pytest
 import torch
 
 import colonnade
-from colonnade import doctor, member_predict
 from colonnade.align import phase, psi
+from colonnade.deploy import doctor
+from colonnade.deploy import predict as member_predict
 from colonnade.errors import ColonnadeError, ConfigError, DataError, PeerLost
 
 ROWS, OVER = 120, 72  # of each party, of which so many are common

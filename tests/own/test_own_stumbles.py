@@ -9,10 +9,14 @@ import pytest
 from test_own_runs import ROWS, tables, write
 
 import colonnade
-from colonnade import assemble, config, doctor, federation, member, report, rows
+from colonnade import config, report
 from colonnade.align import KINDS
+from colonnade.assembly import files as rows
+from colonnade.assembly import parties as assemble
 from colonnade.cli.party import own_file
+from colonnade.config import federation
 from colonnade.data.own import OwnFile
+from colonnade.deploy import doctor, member
 from colonnade.errors import ConfigError, DataError, RunError
 
 

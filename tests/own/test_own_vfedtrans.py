@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 import colonnade
-from colonnade import enrich
 from colonnade.errors import ColonnadeError
 from colonnade.methods import vfedtrans
+from colonnade.methods.parts import enrichment as enrich
 from colonnade.privacy import fedsvd
 
 ROWS, OVER, Q = 150, 90, 4

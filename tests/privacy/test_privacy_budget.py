@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from colonnade import errors, state
+from colonnade import errors, store
 from colonnade.errors import BudgetSpent, ColonnadeError, MethodError, SecurityError
 from colonnade.privacy import budget as module
 from colonnade.privacy.budget import Budget, clip_rows, release, sensitivities
@@ -276,10 +276,10 @@ def test_the_books_survive_a_checkpoint(tmp_path: Path, delta: float) -> None:
     grouping, x = random_groups(20, 4, 0), torch.randn(20, 5)
     release(x, grouping, 1.0, 0.1, budget, SECRET)
     release(x, grouping, 1.0, 1 / 3, budget, SECRET)
-    state.save(kept, tmp_path / "party")
+    store.save(kept, tmp_path / "party")
     after = release(x, grouping, 1.0, 0.1, budget, SECRET)
 
-    found = state.load(tmp_path / "party")
+    found = store.load(tmp_path / "party")
     resumed = Budget(2.0, delta, found.setdefault("released", []))
     assert resumed.released == [[0.1, 1], [1 / 3, 1]]
     # The step that was lost is taken again: the same bytes, so nobody has learnt anything new.

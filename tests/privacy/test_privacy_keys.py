@@ -16,14 +16,16 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
 import colonnade
-from colonnade import assemble, config, identity
+from colonnade import config
+from colonnade.assembly import parties as assemble
 from colonnade.errors import Untrusted
-from colonnade.identity import Identity
-from colonnade.method import bind
-from colonnade.party import Party, Schedule
 from colonnade.privacy import keys
 from colonnade.privacy.keys import Agreement
-from colonnade.recipe import Recipe
+from colonnade.role import identity
+from colonnade.role.identity import Identity
+from colonnade.role.method import bind
+from colonnade.role.party import Party, Schedule
+from colonnade.role.recipe import Recipe
 from colonnade.runtime import local
 from colonnade.runtime.drive import drive
 from colonnade.wire import Kind, Ledger, Message, Peer, Recv, Wire, ledger

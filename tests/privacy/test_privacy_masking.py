@@ -24,11 +24,11 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch import Tensor
 
-from colonnade import identity
 from colonnade.errors import MaskError, Untrusted
 from colonnade.privacy import masking
 from colonnade.privacy.keys import Agreement
 from colonnade.privacy.masking import Masks, Moment, Ring
+from colonnade.role import identity
 from colonnade.wire import codec
 
 ACTIVE = "m"  # in the middle of the alphabet: neither first nor last

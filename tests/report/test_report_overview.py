@@ -9,7 +9,7 @@ from report_examples import example, phased
 
 from colonnade import config
 from colonnade.report.overview import curve, epochs, phases, spent
-from colonnade.result import combine
+from colonnade.results.result import combine
 
 
 def combined(*entries: tuple[str, int, float], scores: Any = None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from report_examples import example
 from test_report_html import HOSTILE, Page
 from torch import Tensor
 
-from colonnade import state
+from colonnade import store
 from colonnade.errors import RunError
 from colonnade.report import write_report
 
@@ -39,7 +39,7 @@ def run(
     folder.mkdir()
     tensors = {f"truth/{p}": truth for p, (truth, _) in parties.items()}
     tensors |= {f"made/{p}": made for p, (_, made) in parties.items()}
-    state.write_tensors(tensors, folder / "reconstruction.safetensors")
+    store.write_tensors(tensors, folder / "reconstruction.safetensors")
     return result, folder
 
 

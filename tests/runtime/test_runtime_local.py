@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from colonnade.errors import Deadlock, KindError, PeerLost, RoleFailed
-from colonnade.party import Party, Schedule
-from colonnade.recipe import Recipe
+from colonnade.role.party import Party, Schedule
+from colonnade.role.recipe import Recipe
 from colonnade.runtime import local
 from colonnade.runtime.drive import drive
 from colonnade.wire import Kind, Ledger, Peer, Recv, Wire, ledger, recv_any

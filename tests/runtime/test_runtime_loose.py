@@ -12,9 +12,9 @@ from test_runtime_process import MEMBERS, RUN, FakeMesh
 
 from colonnade.errors import FederationError, PeerLost, RoleFailed
 from colonnade.runtime.checkpoint import OwnCheckpoints
-from colonnade.runtime.loose import LooseSession
-from colonnade.runtime.process import Patience, Start, Work, _GoBack
-from colonnade.runtime.words import Join
+from colonnade.runtime.control import Join
+from colonnade.runtime.elastic import LooseSession
+from colonnade.runtime.session import Patience, Start, Work, _GoBack
 from colonnade.wire import Kind, Recv
 
 HEAD = Kind("head", None, reveals="nothing", dtype="any")

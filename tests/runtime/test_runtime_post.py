@@ -12,7 +12,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colonnade import config, federation, state
+from colonnade import config, store
+from colonnade.config import federation
 from colonnade.errors import CodecError, ColonnadeError, Denied, KindError, RunError, Untrusted
 from colonnade.net.frame import FRAME_BYTES, PART_BYTES, Frame, Hello, Part, pack, parse
 from colonnade.net.link import Connection, Link
@@ -297,7 +298,7 @@ def test_files_that_are_anything_at_all(tmp_path_factory: Any, data: bytes) -> N
         (config.load, "run.toml"),
         (Policy.load, "policy.toml"),
         (federation.load, "federation.toml"),
-        (state.load, "x"),
+        (store.load, "x"),
     ):
         try:
             load(folder / path)

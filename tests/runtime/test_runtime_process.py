@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from colonnade.errors import CodecError, ColonnadeError, PeerLost
 from colonnade.net.frame import HEAD_BYTES, Control
 from colonnade.net.link import Arrived, Up
-from colonnade.party import Stopped
-from colonnade.runtime import process
+from colonnade.role.party import Stopped
+from colonnade.runtime import session as process
 from colonnade.runtime.checkpoint import OwnCheckpoints
-from colonnade.runtime.process import Patience, Session, Start, Work, _GoBack
+from colonnade.runtime.session import Patience, Session, Start, Work, _GoBack
 
 MEMBERS = ("bank", "shop", "telco")
 RUN = "00000000000000ab"

@@ -22,7 +22,7 @@ from rich.table import Table
 
 import colonnade
 from colonnade.errors import ColonnadeError
-from colonnade.result import commit
+from colonnade.results.result import commit
 
 OUT = Path(__file__).parent / "results" / "tuning.json"
 RATES = (0.01, 0.02, 0.05, 0.1, 0.2)

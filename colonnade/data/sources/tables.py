@@ -1,0 +1,69 @@
+"""Columns of tables: text to numbers, categories to codes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from colonnade.data.sources.files import contents, corrupt, reading
+from colonnade.data.types import Column
+
+_Strings = NDArray[np.str_] | NDArray[np.bytes_]
+
+
+def text_lines(path: Path) -> list[str]:
+    """The lines of a text file that are not blank; unpacked if its name says so."""
+    return [line for line in contents(path).decode("latin-1").splitlines() if line.strip()]
+
+
+def numbers(
+    path: Path, lines: Iterable[str], kind: DTypeLike = np.float32, delimiter: str | None = None
+) -> NDArray[Any]:
+    """Lines of `path` as a table, or as records where `kind` has fields; DataCorrupt for none."""
+    lines = list(lines)
+    if not lines:
+        raise corrupt(path, "it has no rows")
+    dimensions: Literal[1, 2] = 2 if np.dtype(kind).names is None else 1
+    with reading(path):
+        return np.loadtxt(lines, kind, comments=None, delimiter=delimiter, ndmin=dimensions)
+
+
+def encode(name: str, train: _Strings, test: _Strings) -> tuple[Column, NDArray[Any], NDArray[Any]]:
+    """Codes by the training part's sorted categories.
+
+    A category that only the test part has gets -1: nobody could have learnt it, and one-hot
+    encoding makes it all zeros.
+    """
+    categories, codes = np.unique(train, return_inverse=True)
+    place = np.searchsorted(categories, test).clip(max=len(categories) - 1)
+    seen = categories[place] == test
+    names = tuple(c.decode() if isinstance(c, bytes) else str(c) for c in categories.tolist())
+    return (
+        Column(name, names),
+        codes.astype(np.float32),
+        np.where(seen, place, -1).astype(np.float32),
+    )
+
+
+def assemble(
+    names: tuple[str, ...],
+    categorical: frozenset[str],
+    train: dict[str, NDArray[Any]],
+    test: dict[str, NDArray[Any]],
+) -> tuple[tuple[Column, ...], NDArray[np.float32], NDArray[np.float32]]:
+    """Named columns of two parts as two float32 tables, categorical ones as codes."""
+    columns: list[Column] = []
+    tables = [np.empty((len(part[names[0]]), len(names)), np.float32) for part in (train, test)]
+    for place, name in enumerate(names):
+        if name in categorical:
+            column, *values = encode(name, train[name], test[name])
+        else:
+            column, values = Column(name), [train[name], test[name]]
+        columns.append(column)
+        for table, value in zip(tables, values, strict=True):
+            table[:, place] = value
+    return tuple(columns), tables[0], tables[1]

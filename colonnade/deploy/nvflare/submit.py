@@ -1,0 +1,322 @@
+"""Submit a federation as a job, follow it, and put what comes back into one result.
+
+runs/scores/job/           what was submitted
+runs/scores/sites/bank/    what the bank's site told: account.json, log.txt
+runs/scores/tensorboard/   what the engine's own tracking wrote
+runs/scores/result.json    of all; weights as digests: each site keeps its own
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+import secrets
+import shutil
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from colonnade import store
+from colonnade.config.federation import Federation
+from colonnade.deploy.nvflare import job, kits
+from colonnade.errors import FederationError, RoleFailed, RunError
+from colonnade.results import folder as folders
+from colonnade.results.observer import Observer
+from colonnade.results.result import Result, combine, divergence, read_json
+from colonnade.role.party import Meter
+from colonnade.wire import Ledger
+
+POLL_SECONDS = 1.0
+CONNECT_SECONDS = 30.0
+ENDED = "FINISHED"  # how the engine's words for jobs that have ended begin
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job has left at the server."""
+
+    status: str  # the engine's word
+    refused: list[str]
+    sites: dict[str, dict[str, Any]]
+    ready: float  # seconds until the first role began; 0: none did
+
+    @property
+    def why(self) -> str:
+        """Of a job that ended before all sites had."""
+        return (
+            f"the engine ended the job ({self.status}): the process of a site has died, or somebody"
+            " has aborted it; the logs are in engine/ of the run's folder"
+        )
+
+
+def submit(
+    federation: Federation,
+    kit: Path,
+    *,
+    out: Path | None = None,
+    resume: Path | None = None,
+    overwrite: bool = False,
+    relay: bool | None = None,
+    observer: Observer | None = None,
+) -> Result:
+    """Train a federation on the sites of an engine; returns when the job has ended.
+
+    kit     the startup kit of whoever may submit
+    resume  the folder of a job that was aborted: go on from the last common checkpoint
+    relay   connections between the sites pass through the engine; a resumed run keeps its own
+    """
+    began = time.perf_counter()
+    observer = observer or Observer()
+    with Session(kit) as session, ExitStack() as held:
+        session.check(federation)  # before anything is written
+        folder, attempt, token, relay = _folder(federation, kit, out, resume, overwrite, relay)
+        held.enter_context(folders.alone(folder))
+        earlier = folders.seconds_so_far(folder)
+        try:
+            outcome = session.run(federation, token, relay, folder, observer)
+        except KeyboardInterrupt as stop:
+            again = f"go on with: colonnade nvflare submit --resume {folder}"
+            folders.tell(stop, folder, again)
+            raise
+        finally:
+            observer.ended()
+    if outcome.refused:
+        if attempt == 1:
+            folders.withdraw(folder)
+        raise FederationError(outcome.refused)
+    content = _joined(federation, folder, outcome, earlier + time.perf_counter() - began)
+    if content["status"] != "finished":
+        error = RoleFailed(content["error"])
+        folders.tell(error, folder, f"what was reached lies in {folder}")
+        error.add_note(f"go on with: colonnade nvflare submit --resume {folder}")
+        raise error
+    folders.finish(folder)
+    return Result(content, folder)
+
+
+class Session:
+    """A connection with the engine's server, as the holder of a startup kit."""
+
+    def __init__(self, kit: Path, seconds: float = CONNECT_SECONDS) -> None:
+        self._kit, self._seconds = kit, seconds
+        self._api: Any = None
+
+    def __enter__(self) -> Session:
+        kits.need_nvflare()
+        from nvflare.fuel.flare_api.flare_api import new_secure_session
+
+        found = self._kit / "startup" / "fed_admin.json"
+        if not found.exists():
+            raise RunError(
+                f"{self._kit} is no startup kit of somebody who submits: give --kit DIR, as "
+                "`colonnade nvflare provision` has made it"
+            )
+        user = read_json(found)["admin"]["username"]
+        logging.getLogger("nvflare").addHandler(logging.NullHandler())  # it tells us by errors
+        try:
+            with redirect_stdout(io.StringIO()):
+                self._api = new_secure_session(
+                    user, str(self._kit.resolve()), timeout=self._seconds
+                )
+        except Exception as error:  # noqa: BLE001 - the engine's errors have no common root
+            raise RunError(f"the engine's server does not let '{user}' in: {error}") from None
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._api.close()
+
+    def sites(self) -> set[str]:
+        """The parties whose sites are connected with the server."""
+        return {job.party_of(client.name) for client in self._api.get_system_info().client_info}
+
+    def check(self, federation: Federation) -> None:
+        """Refuse to submit while a site is missing."""
+        missing = set(federation.names) - self.sites()
+        if missing:
+            raise RunError(
+                f"not connected with the engine: {', '.join(sorted(missing))}. Start those sites "
+                "(startup/start.sh of their kits), then submit again"
+            )
+
+    def run(
+        self, federation: Federation, token: str, relay: bool, folder: Path, observer: Observer
+    ) -> Outcome:
+        """Submit, follow until the end, fetch."""
+        path = job.write(federation, token, relay, folder / "job")
+        number = self._api.submit_job(str(path.resolve()))
+        observer.note(f"job {number}")
+        try:
+            status, ready = self._follow(number, federation, observer)
+        except KeyboardInterrupt:
+            observer.note("aborting the job: every site saves itself")
+            self._api.abort_job(number)
+            raise
+        return self._fetch(number, status, ready, folder)
+
+    def _follow(self, number: str, federation: Federation, observer: Observer) -> tuple[str, float]:
+        began, ready, seen = time.perf_counter(), 0.0, 0
+        method, options = federation.run.found.method, federation.run.options
+        everyone = method.own_labels or method.everyone_labelled(options)
+        meters = {name: Meter(everyone or name == federation.holder) for name in federation.names}
+        tally, ended = _Tally(), 0
+        while True:
+            status = str(self._api.get_job_meta(number).get("status", ""))
+            asked = status == "RUNNING" and ended < len(meters)
+            shown = self._shown(number) if asked else {"now": {}, "events": []}
+            ended = sum("ended" in now for now in shown["now"].values()) or ended
+            for site, now in shown["now"].items():
+                if not ready:
+                    ready = time.perf_counter() - began
+                    observer.began(federation.run, meters, tally)
+                if "meter" in now:
+                    meter = meters[site]
+                    meter.phase, meter.share, meter.epochs = now["meter"]
+            for site, event in shown["events"][seen:]:  # several, since the last look
+                tally.set(site, event["bytes"])
+                observer.epoch(site, event["epoch"])
+            for site, now in shown["now"].items():
+                tally.set(site, now.get("bytes", 0))
+            seen = max(seen, len(shown["events"]))
+            if status.startswith(ENDED):
+                return status, ready
+            time.sleep(POLL_SECONDS)
+
+    def _shown(self, number: str) -> dict[str, Any]:
+        """What the server's part of a running job tells about it."""
+        try:
+            stats = self._api.show_stats(number, "server")
+            told: dict[str, Any] = json.loads(stats["server"][job.STATS]["told"])
+        except Exception:  # noqa: BLE001 - it is just starting, or just ending
+            return {"now": {}, "events": []}
+        return told
+
+    def _fetch(self, number: str, status: str, ready: float, folder: Path) -> Outcome:
+        place = folder / "engine"
+        shutil.rmtree(place, ignore_errors=True)
+        found = Path(self._api.download_job_result(number, str(place)))
+        files = list(found.rglob(job.TOLD))
+        told = read_json(files[0]) if files else {"refused": [], "sites": {}}
+        events = next(iter(found.rglob("tb_events")), None)
+        if events is not None:
+            shutil.copytree(events, folder / "tensorboard", dirs_exist_ok=True)
+        return Outcome(status, told["refused"], told["sites"], ready)
+
+
+def kit_of(run: Path) -> Path:
+    """The startup kit with which a run was submitted."""
+    return Path(_manifest(run)["kit"])
+
+
+# ---- inner workings ------------------------------------------------------------------------------
+
+
+class _Tally(Ledger):
+    """What a progress display asks a ledger for: bytes, as the sites report them."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self._by_site: dict[str, int] = {}
+
+    def set(self, site: str, crossed: int) -> None:
+        self._by_site[site] = crossed
+        self.bytes = sum(self._by_site.values()) // 2  # each message is in two ledgers
+
+
+def _folder(
+    federation: Federation,
+    kit: Path,
+    out: Path | None,
+    resume: Path | None,
+    overwrite: bool,
+    relay: bool | None,
+) -> tuple[Path, int, str, bool]:
+    """The folder, which attempt this is, the name of the run at the sites, whether to relay."""
+    settings = federation.run
+    if resume is not None:
+        manifest = _manifest(resume)
+        if (resume / "result.json").exists() and _finished(resume):
+            raise RunError(f"{resume} is finished: there is nothing to resume")
+        if manifest.get("config_sha256") != settings.sha256():
+            raise RunError(f"{resume} was made by another configuration: submit a new run")
+        token, attempt = str(manifest["token"]), int(manifest["attempt"]) + 1
+        relay = bool(manifest["relay"]) if relay is None else relay
+        folder = resume
+    else:
+        folder = out if out is not None else folders.free(federation.name, overwrite)
+        token, relay = f"{federation.name}-{secrets.token_hex(4)}", bool(relay)
+        attempt = folders.create(folder, settings, overwrite, runtime="nvflare")
+        (folder / "ledger.jsonl").unlink()  # every site keeps its own
+        shutil.copyfile(federation.path, folder / "federation.toml")
+    more = {"runtime": "nvflare", "token": token, "relay": relay, "kit": str(kit.resolve())}
+    folders.mark(folder, settings, attempt, **more)
+    return folder, attempt, token, relay
+
+
+def _finished(run: Path) -> bool:
+    return bool(read_json(run / "result.json").get("status") == "finished")
+
+
+def _manifest(run: Path) -> dict[str, Any]:
+    manifest = read_json(run / "run.json")
+    if manifest.get("runtime") != "nvflare" or "token" not in manifest:
+        raise RunError(f"{run} was not made by `colonnade nvflare submit`")
+    return manifest
+
+
+def _joined(
+    federation: Federation, folder: Path, outcome: Outcome, seconds: float
+) -> dict[str, Any]:
+    """result.json of all sites that told something."""
+    told = {name: outcome.sites[name] for name in federation.names if name in outcome.sites}
+    for name, site in told.items():
+        place = folder / "sites" / name
+        place.mkdir(parents=True, exist_ok=True)
+        store.write_text(site.get("log", ""), place / "log.txt")
+        store.write_text(json.dumps(site.get("account")), place / "account.json")
+    accounts = {name: site["account"] for name, site in told.items() if site.get("account")}
+    data = told.get(federation.holder, {}).get("data") or {}
+    content = combine(
+        federation.run,
+        name=folder.name,
+        runtime="nvflare",
+        data=data,
+        cast=federation.cast,
+        holder=federation.holder,
+        accounts=accounts,
+        wire=merged_wire(told),
+        setup=outcome.ready,
+        seconds=seconds,
+    )
+    problems = [f"'{name}': {site['problem']}" for name, site in told.items() if "problem" in site]
+    finished = not problems and accounts.keys() == set(federation.names)
+    silent = [f"'{name}'" for name in federation.names if name not in told]
+    why = "; ".join(problems) or outcome.why
+    if silent:
+        why += f"; nothing came from {', '.join(silent)}"
+    content |= {"status": "finished" if finished else "failed", "error": "" if finished else why}
+    warnings = told.get(federation.hub, {}).get("warnings", [])
+    content["warnings"] = list(dict.fromkeys([*warnings, *divergence(content["history"])]))
+    store.write_text(json.dumps(content, indent=1), folder / "result.json")
+    return content
+
+
+def merged_wire(told: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """The `wire` of all, from what each site has sent."""
+    total: dict[str, Any] = {"bytes": 0, "messages": 0, "rounds": 0}
+    total |= {"by_kind": {}, "by_party": {}, "by_phase": {}, "flows": []}
+    for site in told.values():
+        wire = site.get("wire") or {}
+        for key in ("bytes", "messages"):
+            total[key] += wire.get(key, 0)
+        total["rounds"] = max(total["rounds"], site.get("rounds", 0))
+        total["flows"] += wire.get("flows", [])
+        for part in ("by_kind", "by_party", "by_phase"):
+            for name, numbers in wire.get(part, {}).items():
+                here = total[part].setdefault(name, {})
+                for key, value in numbers.items():
+                    here[key] = here.get(key, 0) + value if isinstance(value, int) else value
+    return total

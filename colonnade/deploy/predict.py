@@ -1,0 +1,248 @@
+"""Predictions of a federation: every party brings new rows and the models it has trained.
+
+The same links, post, ledger and policy as in training; the roles are those of `predict`. Whoever
+predicts writes its own predictions.csv, and nobody else's. A method that can do without some
+passive parties may be told who is absent, by everybody alike.
+
+Where parties come and go, each predicts by itself, at any time: also in the middle of a training,
+with the models of its newest checkpoint, and without a connection.
+"""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Collection, Coroutine, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from colonnade import store
+from colonnade.align.phase import COMMON, aligned
+from colonnade.assembly.files import Rows, described, ids_of, read_own
+from colonnade.assembly.parties import of
+from colonnade.data import Column, Preparation, Split
+from colonnade.data.own import OwnFile
+from colonnade.deploy.member import Log, Say, Setup, connect, party_of, signals
+from colonnade.errors import DataError, MethodError, RunError
+from colonnade.partition import View
+from colonnade.results import folder as folders
+from colonnade.results.result import read_json
+from colonnade.role.method import bind
+from colonnade.role.party import Party
+from colonnade.runtime.checkpoint import NoCheckpoints
+from colonnade.runtime.control import Start, Work
+from colonnade.runtime.drive import drive, reproducible
+from colonnade.wire import Kind, Ledger, Peer, Recv, Value, Wire
+
+SPLIT = "predict"
+
+
+def rows_for(
+    file: OwnFile | Path, party: str, run: Path, unfinished: bool = False
+) -> tuple[Rows, list[str]]:
+    """New rows of a party as its models take them, and their ids; a label column is ignored."""
+    file = described(file) if isinstance(file, Path) else file
+    path, saved = file.path(Path()), _saved(run, party, unfinished)
+    with of(party):
+        columns = tuple(Column(name, tuple(known), may) for name, known, may in saved["columns"])
+        own = read_own(file, Path(), like=columns)
+        ids, x = own.ids, own.x
+        preparation = None
+        if saved["preparation"] is not None:
+            preparation = Preparation.from_tensors(saved["preparation"], columns)
+            if not columns and list(x.shape[1:]) != saved["shape"]:
+                raise DataError(
+                    f"{path} has rows of shape {tuple(x.shape[1:])}, and the training had "
+                    f"{tuple(saved['shape'])}"
+                )
+            x = preparation.apply(x)
+        else:
+            x = torch.empty(len(ids), 0)
+    split = Split(x, None, torch.arange(len(ids)))
+    rows = Rows({SPLIT: split}, preparation, (), ids_of(ids), len(ids), path.name)
+    return rows, ids
+
+
+def foretell(
+    setup: Setup,
+    run: Path,
+    ids: list[str],
+    absent: Collection[str] = (),
+    say: Say | None = None,
+) -> Path | None:
+    """Predict with the others; the file of this party's predictions, if it is one that predicts."""
+    settings = setup.settings
+    method = settings.found.method
+    cast = setup.cast
+    method.check_absent(absent, cast, settings.options)
+    ids = list(ids)
+    log = Log(run / "log-predict.txt", say)
+    result = read_json(run / "result.json")
+    saved = _saved(run, setup.name)
+    book = Ledger(_touched(run / "ledger-predict.jsonl"), through=True)
+
+    def party(start: Start) -> Party:
+        made = _party(setup, saved, tuple(result["data"]["classes"]))
+        if method.signs(settings.options):
+            made.identity = setup.identity(f"predict {start.run} attempt {start.attempt}")
+        return made
+
+    def account(me: Party) -> dict[str, Any]:
+        if COMMON in me.state:
+            ids[:] = [me.names[row] for row in me.state[COMMON].tolist()]
+            log(f"{len(ids)} of {len(me.names)} rows are common to all; the others stay out")
+        return {}
+
+    def conclude(accounts: Mapping[str, Any], absent: tuple[str, ...]) -> None: ...
+
+    def role(me: Party, wire: Wire, without: frozenset[str]) -> Coroutine[Any, Any, Any]:
+        predicting = method.roles[me.role].predict
+        bound = bind(predicting, me, cast, wire, settings.options, without, split=SPLIT)
+        bringing = [n for n, part in cast.items() if method.roles[part].rows and n not in without]
+        peers = [Peer(name, wire) for name in bringing if name != me.name]
+        if settings.align is None or not peers:
+            return bound
+        return aligned(bound, me, peers, settings.align)
+
+    work = Work(
+        party=party,
+        role=role,
+        mark=lambda start: None,
+        account=account,
+        conclude=conclude,
+        may_lose=lambda lost: "Name who is absent, at every party, to predict without them. ",
+        told={},
+        log=log,
+    )
+    session = connect(replace(setup, task="predict"), book, NoCheckpoints(), work, absent=absent)
+    with reproducible(settings.run.threads, settings.run.device == "cuda"), signals(session.stop):
+        try:
+            session.serve()
+        finally:
+            book.close()
+    logits = session.returned
+    if not isinstance(logits, Tensor):
+        return None
+    return _write(run / "predictions.csv", ids, logits, result["data"]["classes"])
+
+
+def foretell_alone(
+    setup: Setup,
+    run: Path,
+    ids: list[str],
+    absent: Collection[str] = (),
+    say: Say | None = None,
+) -> Path | None:
+    """Predict without a word to anybody, with the newest models there are."""
+    settings, me = setup.settings, setup.name
+    if absent:
+        raise RunError(f"--absent: '{me}' predicts alone, whoever is there; leave it away")
+    saved = _saved(run, me, unfinished=True)
+    if say is not None:
+        say(f"models of {_reached(saved)}")
+    classes = settings.data.classes or tuple(saved.get("classes", ()))
+    if not classes:
+        classes = tuple(read_json(run / "result.json")["data"]["classes"])
+    party = _party(setup, saved, classes)
+    program = settings.found.method.roles[party.role].predict
+    role = bind(program, party, setup.cast, _NoWire(me), settings.options, split=SPLIT)
+
+    def take(wanted: Recv) -> Any:
+        raise _talks(me, wanted.kind)
+
+    with reproducible(settings.run.threads, settings.run.device == "cuda"):
+        logits = drive(role, take)
+    if not isinstance(logits, Tensor):
+        return None
+    return _write(run / "predictions.csv", ids, logits, list(classes))
+
+
+class _NoWire:
+    """Carries nothing."""
+
+    def __init__(self, me: str) -> None:
+        self._me = me
+
+    def put(self, receiver: str, kind: Kind, value: Value) -> None:
+        raise _talks(self._me, kind)
+
+    def reaches(self, receiver: str) -> bool:
+        return False
+
+
+def _talks(me: str, kind: Kind) -> MethodError:
+    return MethodError(
+        f"'{me}' predicts alone, since its method is loose, but its role sends or awaits "
+        f"'{kind.name}': a loose method must predict without messages"
+    )
+
+
+def _party(setup: Setup, saved: Mapping[str, Any], classes: tuple[str, ...]) -> Party:
+    """A party that has trained, with new rows."""
+    made = party_of(setup, classes, View.of(saved["view"]) if saved["view"] else None)
+    made.load_weights(saved["weights"])
+    return made
+
+
+def _reached(saved: Mapping[str, Any]) -> str:
+    """How far the training of these models had come."""
+    if "position" not in saved:
+        return "a finished training"
+    phase, epoch, step = saved["position"]
+    part = f"epoch {epoch}" if not step else f"step {step} of epoch {epoch + 1}"
+    return f"{part} of {saved['epochs']} ('{phase}'); the training has not ended"
+
+
+def _write(path: Path, ids: list[str], logits: Tensor, classes: list[str]) -> Path:
+    probabilities = logits.float().softmax(1).cpu()
+    best = probabilities.max(1)
+    try:
+        with path.open("w", newline="", encoding="utf-8") as file:
+            writer = csv.writer(file)
+            writer.writerow(["id", "predicted", "probability"])
+            for name, code, share in zip(
+                ids, best.indices.tolist(), best.values.tolist(), strict=True
+            ):
+                writer.writerow([name, classes[code], f"{share:.6f}"])
+    except OSError as error:
+        raise RunError(f"{path} cannot be written: {error.strerror}") from None
+    return path
+
+
+def _saved(run: Path, party: str, unfinished: bool = False) -> dict[str, Any]:
+    if unfinished:
+        return _newest(run, party)
+    if not (run / "weights").exists():
+        raise RunError(f"{run} has no trained models: give the run folder of a finished training")
+    if not (run / "weights" / f"{party}.json").exists():
+        whose = ", ".join(file.stem for file in (run / "weights").glob("*.json"))
+        raise RunError(f"{run} is the folder of '{whose}', not of '{party}'")
+    saved: dict[str, Any] = store.load(run / "weights" / party)
+    return saved
+
+
+def _newest(run: Path, party: str) -> dict[str, Any]:
+    """The models of a run that may be under way: its process may replace them at this moment."""
+    for patient in (True, True, False):
+        place = folders.newest_weights(run, party)
+        try:
+            if place is not None:
+                found: dict[str, Any] = store.load(place / party)
+                return found
+        except RunError:
+            if not patient:
+                raise
+        time.sleep(0.1 * patient)
+    raise RunError(
+        f"{run} has no models of '{party}' yet: give its own run folder, once a first checkpoint "
+        "is written"
+    )
+
+
+def _touched(path: Path) -> Path:
+    path.touch()
+    return path

@@ -1,0 +1,188 @@
+"""A run's folder: made once, reopened to go on, never replaced without being told to.
+
+config.toml      the resolved configuration, beside copies of the user's own files
+run.json         which configuration this is, and how often it was started
+lock             the process that works here has it locked
+ledger.jsonl     every message
+checkpoints/     until the run is finished
+weights.part/    where parties come and go: the models of the newest checkpoint
+weights/         from then on
+result.json      what came out, also of a run that failed
+replaced/        the older run that this one replaces, until this one is finished
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from colonnade import config as configuration
+from colonnade import models, store
+from colonnade.config import Config
+from colonnade.errors import RunError
+from colonnade.results.result import read_json
+from colonnade.role.party import Party
+
+REPLACED = "replaced"
+
+
+def create(folder: Path, settings: Config, overwrite: bool, **more: Any) -> int:
+    """A new folder; an older run in its place goes only if it may. Returns attempt 1."""
+    try:
+        if folder.exists() and any(folder.iterdir()):
+            if not (folder / "run.json").exists():
+                raise RunError(f"{folder} exists and is not a run: choose another --out")
+            if not overwrite:
+                raise RunError(
+                    f"{folder} holds an older run: choose another --out, or replace it with "
+                    "--overwrite"
+                )
+            with alone(folder):
+                _put_into_new(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        store.write_text(configuration.dumps(settings), folder / "config.toml")
+        if settings.run.method.endswith(".py"):  # so that the folder can be read without it
+            shutil.copyfile(settings.found.path, folder / settings.found.path.name)
+        for name in settings.own_models():
+            shutil.copyfile(models.path_of(name), folder / models.path_of(name).name)
+        mark(folder, settings, 1, **more)
+        (folder / "ledger.jsonl").touch()
+    except OSError as error:
+        raise RunError(f"{folder} cannot be made: {error.strerror}; choose another --out") from None
+    return 1
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Two processes in one folder would break its ledger; the lock goes with the process."""
+    with (folder / "lock").open("a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            raise RunError(
+                f"{folder} is in use by process {file.read().strip() or 'of somebody'}. Stop that "
+                "one first, or choose another --out"
+            ) from None
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield
+
+
+def _put_into_new(folder: Path) -> None:
+    """A new folder with the run in it. If that has never ended, with the one that it replaced."""
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    run = folder.rename(aside / "run")
+    folder.mkdir()
+    (run / REPLACED if (run / REPLACED).exists() else run).rename(folder / REPLACED)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def finish(folder: Path) -> None:
+    """The run is whole: the older one that it replaces may go."""
+    shutil.rmtree(folder / REPLACED, ignore_errors=True)
+
+
+def withdraw(folder: Path) -> None:
+    """As if the run had never been made."""
+    aside = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    run = folder.rename(aside / "run")
+    if (run / REPLACED).exists():
+        (run / REPLACED).rename(folder)
+    shutil.rmtree(aside)
+
+
+def tell(error: BaseException, folder: Path, note: str) -> None:
+    """Say with an error what to do about its run, and where the older one is."""
+    error.add_note(note)
+    if (folder / REPLACED).exists():
+        error.add_note(f"the older run, that it was to replace, lies in {folder / REPLACED}")
+
+
+def free(name: str, overwrite: bool) -> Path:
+    """runs/<name>, or the first numbered one that is free: older results stay where they are."""
+    folder, number = Path("runs") / name, 2
+    while folder.exists() and not overwrite:
+        folder, number = Path("runs") / f"{name}-{number}", number + 1
+    return folder
+
+
+def reopen(folder: Path, settings: Config) -> dict[str, Any]:
+    """The manifest of a stopped run of the very same configuration."""
+    manifest = read_json(folder / "run.json")
+    if (folder / "weights").exists():
+        raise RunError(f"{folder} is finished: there is nothing to resume")
+    if not isinstance(manifest.get("attempt"), int):
+        raise RunError(f"{folder / 'run.json'} is damaged: it does not say which attempt this is")
+    if manifest.get("config_sha256") != settings.sha256():
+        raise RunError(
+            f"{folder} was made by another configuration or method file. To go on with its own: "
+            f"colonnade run --resume {folder}"
+        )
+    if not (folder / "ledger.jsonl").exists():
+        raise RunError(f"{folder} has lost its ledger.jsonl, which says what was sent before")
+    return manifest
+
+
+def mark(folder: Path, settings: Config, attempt: int, **more: Any) -> None:
+    """Say in run.json which attempt this is."""
+    manifest = {"config_sha256": settings.sha256(), "attempt": attempt, **more}
+    store.write_text(json.dumps(manifest), folder / "run.json")
+
+
+def seconds_so_far(folder: Path) -> float:
+    """Of the attempts that could still write a result."""
+    if not (folder / "result.json").exists():
+        return 0.0
+    timing = read_json(folder / "result.json").get("timing", {})
+    return float(timing.get("seconds_total", 0.0))
+
+
+def refresh_weights(party: Party, run: Path, **more: Any) -> None:
+    """Put a party's models of now into weights.part. A process may die in the middle of this:
+    there is always a whole one, there or in weights.next."""
+    part, following = run / "weights.part", run / "weights.next"
+    if newest_weights(run, party.name) == following:  # died between the two steps below
+        shutil.rmtree(part, ignore_errors=True)
+        following.rename(part)
+    shutil.rmtree(following, ignore_errors=True)
+    save_weights(party, following, **more)
+    if part.exists():
+        shutil.rmtree(part)
+    following.rename(part)
+
+
+def newest_weights(run: Path, party: str) -> Path | None:
+    """The folder with a party's models: of the finished run, or of a training under way."""
+    for name in ("weights", "weights.part", "weights.next"):
+        files = [run / name / f"{party}.{end}" for end in ("json", "safetensors")]
+        if all(file.exists() for file in files):
+            return run / name
+    return None
+
+
+def save_weights(party: Party, folder: Path, **more: Any) -> None:
+    """A party's trained models, and how it prepares its rows; `more` may be said beside them."""
+    folder.mkdir(exist_ok=True)
+    preparation = party.preparation
+    store.save(
+        {
+            "weights": party.weights(),
+            "shape": list(party.shape) if party.has_features else [],
+            "view": [] if party.view is None else party.view.numbers(),
+            "preparation": None if preparation is None else preparation.tensors(),
+            "columns": []
+            if preparation is None
+            else [[c.name, list(c.categories), c.missing] for c in preparation.columns],
+            **more,
+        },
+        folder / party.name,
+    )

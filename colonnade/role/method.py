@@ -1,0 +1,195 @@
+"""What a method file declares: its roles, its messages, its options, and who plays what."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from colonnade.errors import MethodError
+from colonnade.role.party import Party
+from colonnade.wire import Kind, Peer, Wire
+
+RoleProgram = Callable[..., Coroutine[Any, Any, Any]]
+Cast = Callable[[Sequence[str], str, Any], dict[str, str]]
+
+
+@dataclass(frozen=True)
+class Role:
+    """The programs of one kind of party.
+
+    train    async def passive(me, active, cfg)
+    predict  async def passive_predict(me, active, cfg, split); a party that predicts returns logits
+    """
+
+    train: RoleProgram
+    predict: RoleProgram
+    features: bool = True  # False: a party that brings labels only may play it
+    rows: bool = True  # False: a helper of the protocol, such as a server, which brings none
+    # (options, number of passive parties): the Kinds it may send; None: any of the method's
+    sends: Callable[[Any, int], Sequence[Kind]] | None = None
+
+
+def active_and_passives(parties: Sequence[str], holder: str, options: Any) -> dict[str, str]:
+    """The usual cast: the label holder is active, all others are passive, and there is one."""
+    if len(parties) < 2:
+        raise MethodError(
+            f"'{holder}' is the only party: a vertical method needs at least one passive party. "
+            'Name more parties, or use method = "local"'
+        )
+    return {name: "active" if name == holder else "passive" for name in parties}
+
+
+@dataclass(frozen=True)
+class Start:
+    """A phase that ends before the first message: runs that agree so far may share it."""
+
+    phase: str
+    options: tuple[str, ...]  # all that it depends on
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method: all that a runtime, the config and the report need to know about it."""
+
+    name: str
+    summary: str  # one line for `colonnade methods`
+    options: type  # a frozen dataclass, read from the config table of the method's name
+    roles: Mapping[str, Role]
+    kinds: tuple[Kind, ...] = ()
+    cast: Cast = active_and_passives  # (names, label holder, options) -> {party: role}
+    # Whether all parties that bring rows must hold the same ones in the same order
+    aligned: Callable[[Any], bool] = lambda options: True
+    # Whether evaluated rows must be the same at all parties even where training rows are not
+    tested_together: Callable[[Any], bool] = lambda options: False
+    ids_only: bool = False  # it needs the ids of the rows, and neither features nor labels
+    hub: str = ""  # the role of whom all others are connected with; empty: the label holder
+    loose: bool = False  # parties may go, go on alone and come back while the others go on
+    # Of own files every party keeps all rows, and me.common tells which of them all have; who
+    # predicts needs nobody else
+    all_rows: bool = False
+    own_labels: bool = False  # every party brings the labels of its own rows
+    # Whether it runs on the data before they were split, at one imagined party
+    pooled: Callable[[Any], bool] = lambda options: False
+    model: str = ""  # the one network it works with; empty: any
+    images: bool = False  # every party's rows are parts of images, whose places are known
+    # Why these options need all parties in one process; empty: they do not
+    simulated: Callable[[Any], str] = lambda options: ""
+    # Whether images are moved as a whole before they are cut: pixels then cross between parties
+    moved_whole: Callable[[Any], bool] = lambda options: False
+    absent: bool = False  # may train on and predict without some of its passive parties
+    # Why these options need validation rows, [data] validation; empty: they do not
+    validates: Callable[[Any], str] = lambda options: ""
+    everyone_labelled: Callable[[Any], bool] = lambda options: False
+    signs: Callable[[Any], bool] = lambda options: False  # every party needs me.identity
+    # (passive parties that are there, options): raises a MethodError where they are too few
+    check_present: Callable[[Sequence[str], Any], None] = lambda passives, options: None
+    # (numbers per row of the parties with features, options): why these do not suit; empty: they do
+    misfit: Callable[[Sequence[int], Any], str] = lambda widths, options: ""
+    # What must be said about a run with these options: in its log, config.toml and report
+    caveats: Callable[[Any], Sequence[str]] = lambda options: ()
+    start: Start | None = None  # what parties do before the first message, where it is long
+    reference: str = ""  # the paper
+
+    def __post_init__(self) -> None:
+        names = [kind.name for kind in self.kinds]
+        if len(set(names)) < len(names):
+            raise MethodError(f"method '{self.name}' declares two Kinds of one name: {names}")
+
+    @property
+    def predicts_alone(self) -> bool:
+        return self.loose or self.all_rows
+
+    def sent_by(self, role: str, options: object, passives: int) -> tuple[Kind, ...]:
+        """What a party in this role may send: what its policy must allow, and no more."""
+        sends = self.roles[role].sends
+        return self.kinds if sends is None else tuple(sends(options, passives))
+
+    def check_absent(
+        self, absent: Collection[str], cast: Mapping[str, str], options: object
+    ) -> None:
+        """Refuse to do without a party that this method needs."""
+        if not absent:
+            return
+        if self.loose:  # everybody predicts alone
+            if strangers := sorted(name for name in absent if name not in cast):
+                there = ", ".join(cast)
+                raise MethodError(f"absent = '{strangers[0]}': no such party; there are {there}")
+            return
+        if not self.absent:
+            who = ", ".join(f"'{name}'" for name in sorted(absent))
+            raise MethodError(
+                f"{who} cannot be absent: method '{self.name}' needs all its parties. Wait for "
+                "them, or train with a method that can do without some, such as splitnn"
+            )
+        for name in sorted(absent):
+            if name not in cast:
+                raise MethodError(f"absent = '{name}': no such party; there are {', '.join(cast)}")
+            if cast[name] != "passive":
+                raise MethodError(
+                    f"'{name}' cannot be absent: it is the {cast[name]} party, and method "
+                    f"'{self.name}' can only do without passive ones"
+                )
+        passives = [name for name, role in cast.items() if role == "passive" and name not in absent]
+        self.check_present(passives, options)
+
+
+def bind(
+    program: RoleProgram,
+    me: Party,
+    cast: Mapping[str, str],
+    wire: Wire,
+    options: object,
+    absent: Collection[str] = frozenset(),
+    **more: object,
+) -> Coroutine[Any, Any, Any]:
+    """Start a role's program with the peers that its parameters name.
+
+    A parameter named like a role ("active") is the one party that plays it; with an "s"
+    ("passives") it is the list of all others that play it, in the order of the parties. Those
+    who are `absent` keep their place in it, as peers that are not present; whether a method can
+    do without them, `Method.check_absent` says.
+    """
+    if me.name in absent:
+        raise MethodError(f"'{me.name}' is absent: its role must not be started")
+    arguments: list[object] = [me]
+    parameters = list(inspect.signature(program).parameters)[1:]
+    for parameter in parameters:
+        if parameter == "cfg":
+            arguments.append(options)
+        elif parameter in more:
+            arguments.append(more[parameter])
+        else:
+            arguments.append(_peers(parameter, program.__name__, me.name, cast, wire, absent))
+    return program(*arguments)
+
+
+def _peers(
+    parameter: str,
+    program: str,
+    me: str,
+    cast: Mapping[str, str],
+    wire: Wire,
+    absent: Collection[str],
+) -> Peer | list[Peer]:
+    roles = set(cast.values())
+    if parameter in roles:
+        found = [name for name, role in cast.items() if role == parameter]
+        if len(found) != 1:
+            raise MethodError(
+                f"'{program}' asks for the one '{parameter}', but {found} play it: "
+                f"name the parameter '{parameter}s' to get them all"
+            )
+        return Peer(found[0], wire, found[0] not in absent)
+    if parameter.endswith("s"):
+        # A role that nobody plays, or only oneself, gives an empty list.
+        return [
+            Peer(name, wire, name not in absent)
+            for name, role in cast.items()
+            if role == parameter[:-1] and name != me
+        ]
+    raise MethodError(
+        f"'{program}' has a parameter '{parameter}'; it may have 'me', 'cfg', a role "
+        f"({', '.join(sorted(roles))}) or a role with an 's'"
+    )

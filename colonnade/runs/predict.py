@@ -1,0 +1,426 @@
+"""A trained run, ready to predict: every party that took part in training takes part again.
+
+Some methods can do without some of them. Do not predict the same rows once with and once without
+a party where embeddings are masked and parties are strangers: the difference is its embedding.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from colonnade.assembly import parties as assemble
+from colonnade import data, report, store
+from colonnade.role import identity
+from colonnade import config as configuration
+from colonnade.assembly import files as own_rows
+from colonnade.align.phase import plainly
+from colonnade.assembly.parties import Federation
+from colonnade.config import Config
+from colonnade.data import IN_MEMORY, Column, Preparation, Split
+from colonnade.data.own import Own
+from colonnade.errors import DataError, RunError
+from colonnade.role.method import bind
+from colonnade.partition import View
+from colonnade.role.party import Party, Schedule
+from colonnade.results.result import read_json
+from colonnade.runtime import local
+from colonnade.runtime.drive import reproducible
+from colonnade.wire import Ledger, Wire
+
+SPLIT = "predict"
+SAVED = {"weights", "shape", "view", "preparation", "columns"}
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one party predicts: a class and the probability of every class, per row."""
+
+    party: str
+    classes: tuple[str, ...]
+    ids: Tensor  # int64 (rows,)
+    probabilities: Tensor  # float32 (rows, classes)
+    names: tuple[str, ...] = ()  # of the rows of own files, as that party calls them
+
+    @property
+    def codes(self) -> Tensor:
+        """The most probable class of every row, as its number."""
+        return self.probabilities.argmax(1)
+
+    @property
+    def labels(self) -> list[str]:
+        """The most probable class of every row, by name: text, also where numbers were given."""
+        return [self.classes[code] for code in self.codes.tolist()]
+
+    def accuracy(self, y: object) -> float:
+        """The share of rows whose label is right; `y` as it was given for training."""
+        truth = data.label_codes(y, self.classes)
+        if len(truth) != len(self):
+            raise DataError(f"{len(truth)} labels for {len(self)} predicted rows: give one each")
+        return int((self.codes == truth).sum()) / len(self)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+@dataclass(frozen=True, eq=False)
+class NewRows:
+    """Rows of new files, as the models take them: those that all parties have, in one order."""
+
+    rows: Mapping[str, Tensor]  # by party, equally many where they are predicted together
+    names: Mapping[str, tuple[str, ...]]  # what each party calls them
+    left_out: Mapping[str, int]  # rows of its file that not all have
+    truth: Mapping[str, tuple[str, ...]]  # their labels, as far as the files have them; "": none
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A finished run folder."""
+
+    path: Path
+    result: dict[str, Any]
+    config: Config
+
+    def predict(
+        self, parties: Mapping[str, Any] | NewRows | None = None, absent: Collection[str] = ()
+    ) -> dict[str, Prediction]:
+        """Every predicting party's prediction, by name; the label holder's comes first.
+
+        parties  {"bank": x, "shop": x} new rows, the same and in the same order at every party;
+                 or what `read_files` made of new files; without it, the test rows of the run
+        absent   passive parties that take no part, ["shop"]; their rows are not needed
+        """
+        method, cast = self.config.found.method, self.result["roles"]
+        absent = [absent] if isinstance(absent, str) else absent
+        method.check_absent(absent, cast, self.config.options)
+        given = parties.rows if isinstance(parties, NewRows) else parties
+        if method.predicts_alone and isinstance(given, Mapping):  # whoever has rows predicts alone
+            absent = [*absent, *(n for n in self.result["parties"] if n not in given)]
+        splits: dict[str, tuple[Tensor | None, Tensor]]
+        if isinstance(parties, NewRows):
+            splits = {n: (x, torch.arange(len(x))) for n, x in parties.rows.items()}
+        else:
+            splits = self._test_rows() if parties is None else self._given_rows(parties, absent)
+        there = [name for name in self.result["parties"] if name not in absent]
+        members = {name: self._party(name, splits.get(name)) for name in there}
+        if method.signs(self.config.options):
+            session = f"{self.config.sha256()} predict {secrets.token_hex(8)}"
+            for name, known in identity.simulated(list(members), session).items():
+                members[name].identity = known
+
+        def start(party: Party, wire: Wire) -> Any:
+            program = method.roles[party.role].predict
+            return bind(program, party, cast, wire, self.config.options, absent, split=SPLIT)
+
+        book = Ledger(_touched(self.path / "ledger-predict.jsonl"))
+        mail = local.Mailboxes({kind.name: kind for kind in method.kinds}, book)
+        device = next(iter(members.values())).device
+        try:
+            with reproducible(self.config.run.threads, device.type == "cuda"):
+                answers = local.run(members, start, mail)
+        finally:
+            book.close()
+        names: Mapping[str, Sequence[str]] = {}
+        if isinstance(parties, NewRows):
+            names = parties.names
+        elif parties is None:
+            names = self._names()
+        found = {}
+        for name, logits in answers.items():
+            if isinstance(logits, Tensor):
+                ids = members[name].splits[SPLIT].ids.cpu()
+                called = tuple(names[name][row] for row in ids.tolist()) if name in names else ()
+                shares = logits.float().softmax(1).cpu()
+                found[name] = Prediction(name, members[name].classes, ids, shares, called)
+        return found
+
+    def read_files(self, files: Mapping[str, str | Path], absent: Collection[str] = ()) -> NewRows:
+        """New rows from files with ids, for a run on the parties' own files.
+
+        files  {"bank": "new_bank.csv", …}, with the columns of training, found by name. Rows that
+               are predicted together are joined by their ids, plainly: all files are at hand here.
+        """
+        self._check_files(files, absent)
+        method = self.config.found.method
+        pooled = self.result["parties"] == [assemble.POOLED]
+        columns = self._pooled_columns() if pooled else {n: self._columns(n) for n in files}
+        found = own_rows.read_all(
+            {n: replace(self.config.files[n], data=str(file)) for n, file in files.items()},
+            like={name: columns.get(name, ()) for name in files},
+        )
+        kept = {name: torch.arange(len(own.ids)) for name, own in found.items()}
+        alone = len(files) < 2 or not (pooled or method.kinds) or method.predicts_alone
+        if not alone:
+            kept = plainly({name: own.ids for name, own in found.items()}, self.config.asked)
+            if not all(len(rows) for rows in kept.values()):
+                raise DataError(
+                    f"no row is common to the files of {', '.join(files)}: are the ids of one "
+                    "sort, and written alike?"
+                )
+        rows = {name: own.x[kept[name]] for name, own in found.items()}
+        names = {n: tuple(own.ids[row] for row in kept[n].tolist()) for n, own in found.items()}
+        left = {name: len(own.ids) - len(kept[name]) for name, own in found.items()}
+        truth = self._truth(found, kept, alone=alone)
+        if pooled:
+            rows = {assemble.POOLED: torch.cat([rows[name] for name in columns], 1)}
+            names = {assemble.POOLED: names[next(iter(columns))]}
+        prepared = {name: self._prepared(name, x) for name, x in rows.items()}
+        for name in self.config.files:  # labels, and nothing to predict from
+            if name in self.result["parties"] and name not in (*absent, *prepared):
+                prepared[name] = torch.empty(len(next(iter(prepared.values()))), 0)
+        return NewRows(prepared, names, left, truth)
+
+    def _truth(
+        self, found: Mapping[str, Own], kept: Mapping[str, Tensor], *, alone: bool
+    ) -> dict[str, tuple[str, ...]]:
+        """The labels of new rows, by who predicts them: the holder's, where rows are common."""
+        own = {
+            name: tuple(file.labels[row] for row in kept[name].tolist())
+            for name, file in found.items()
+            if file.labels and set(file.labels) & set(self.result["data"]["classes"])
+        }
+        if alone:
+            return own
+        holder = self.config.run.label_holder or next(iter(own), "")
+        return dict.fromkeys(self.result["parties"], own[holder]) if holder in own else {}
+
+    def changed(self) -> list[str]:
+        """The parties whose own files are not what they were when the run read them."""
+        before: Mapping[str, str] = self.result["data"].get("files_sha256", {})
+        files = {name: self.config.files[name].path(Path()) for name in before}
+        return [
+            name
+            for name, path in files.items()
+            if path.exists() and own_rows.sha256_of(path) != before[name]
+        ]
+
+    def _check_files(self, files: Mapping[str, Any], absent: Collection[str]) -> None:
+        """Whether they are those of the parties that predict."""
+        known = self.config.files
+        if not known:
+            raise DataError(
+                f"{self.path} was not trained on files of the parties' own: give the rows alone, "
+                "as .npy, or .csv of numbers"
+            )
+        if strangers := [name for name in files if name not in known]:
+            raise DataError(f"{', '.join(strangers)}: no such party; there are {', '.join(known)}")
+        if both := [name for name in files if name in absent]:
+            raise DataError(f"{', '.join(both)}: absent, and yet rows are given; leave them out")
+        method = self.config.found.method
+        needed = [name for name in known if name not in absent]
+        if self.result["parties"] != [assemble.POOLED]:
+            needed = [name for name in needed if self._preparation(name)[1]]
+            if not method.kinds:  # everybody alone, as far as it has learnt anything
+                needed = [name for name in needed if self.saved(name)["weights"]]
+        missing = [name for name in needed if name not in files and not method.predicts_alone]
+        if missing or not files:
+            who = ", ".join(missing or needed)
+            raise DataError(f"rows of {who} are missing: give --data {who.split(', ')[0]}=FILE")
+
+    def _columns(self, name: str) -> tuple[Column, ...]:
+        preparation, _ = self._preparation(name)
+        return () if preparation is None else preparation.columns
+
+    def prepared(self, name: str, x: Any) -> Tensor:
+        """Rows of a party as its models take them; of a DataFrame, the columns of training."""
+        columns = self._columns(name)
+        if columns and hasattr(x, "columns") and hasattr(x, "dtypes"):
+            if missing := [column.name for column in columns if column.name not in x.columns]:
+                raise DataError(f"'{name}' was trained on columns that are missing: {missing}")
+            x = x[[column.name for column in columns]]
+        with assemble.of(name):
+            given, _ = data.from_arrays(x, like=columns or None)
+        return self._prepared(name, given)
+
+    def _prepared(self, name: str, x: Tensor) -> Tensor:
+        preparation, shape = self._preparation(name)
+        if preparation is None:
+            return torch.empty(len(x), 0)
+        with assemble.of(name):
+            prepared = preparation.apply(assemble.as_image(x))
+        if list(prepared.shape[1:]) != shape:
+            raise DataError(
+                f"'{name}' was trained on rows of shape {tuple(shape)}, given "
+                f"{tuple(prepared.shape[1:])}"
+            )
+        return prepared
+
+    def labels(self) -> Tensor:
+        """The true classes of the test rows, which only the label holder knows."""
+        self._refuse_in_memory()
+        federation = self._federation()
+        y = federation.parties[federation.holder].splits["test"].y
+        assert y is not None
+        return y.cpu()
+
+    def _federation(self) -> Federation:
+        """The parties with the rows of the run, read once more."""
+        if not self.config.files:
+            return assemble.from_catalogue(self.config)
+        federation = own_rows.from_files(self.config)
+        for name, common in self._common(federation).items():
+            federation.parties[name].take(common)
+        return federation
+
+    def _common(self, federation: Federation) -> dict[str, Tensor]:
+        """Which rows of own files were common, by party."""
+        names = {name: p.names for name, p in federation.parties.items() if p.names}
+        return {} if self.config.align is None else plainly(names, self.config.align)
+
+    def _names(self) -> dict[str, list[str]]:
+        """What a party with a file of its own calls its rows, by their ids in the run."""
+        return own_rows.names_of(self.config) if self.config.files else {}
+
+    def _refuse_in_memory(self) -> None:
+        if self.result["data"]["name"] == IN_MEMORY:
+            raise DataError(
+                f"{self.path} was trained on in-memory data, which is not kept: give the rows, "
+                'predict({"bank": x, …})'
+            )
+
+    def _test_rows(self) -> dict[str, tuple[Tensor | None, Tensor]]:
+        self._refuse_in_memory()
+        federation = self._federation()
+        if not self.config.held_out() and self.config.files:
+            raise DataError(
+                f"{self.path} kept no test rows (evaluate_every = 0, other rows at each party): "
+                "give files of rows that all have, predict … --data NAME=FILE"
+            )
+        # Already prepared with the same statistics that were saved with the weights.
+        return {
+            name: (party.splits["test"].x, party.splits["test"].ids)
+            for name, party in federation.parties.items()
+            if party.splits
+        }
+
+    def _given_rows(
+        self, parties: Mapping[str, Any], absent: Collection[str]
+    ) -> dict[str, tuple[Tensor | None, Tensor]]:
+        if not isinstance(parties, Mapping):
+            raise DataError('give the rows by party name, {"bank": x, "shop": x}')
+        if self.result["parties"] == [assemble.POOLED] and assemble.POOLED not in parties:
+            parties = {assemble.POOLED: self._pooled(parties)}
+        strangers = [name for name in parties if name not in self.result["parties"]]
+        if strangers:
+            raise DataError(
+                f"{', '.join(strangers)}: no party of this run; it has "
+                f"{', '.join(self.result['parties'])}"
+            )
+        if both := [name for name in parties if name in absent]:
+            raise DataError(f"{', '.join(both)}: absent, and yet rows are given; leave them out")
+        rows: dict[str, tuple[Tensor | None, Tensor]] = {}
+        for name, x in parties.items():
+            if isinstance(x, tuple):
+                raise DataError(f"party '{name}': predict takes features alone, not (x, y)")
+            preparation, shape = self._preparation(name)
+            if preparation is None or not shape:
+                raise DataError(f"'{name}' took part without features; give none for it")
+            with assemble.of(name):
+                given, _ = data.from_arrays(x, like=preparation.columns or None)
+            rows[name] = self._prepared(name, given), torch.arange(len(given))
+        aligned = self.config.found.method.aligned(self.config.options)
+        if aligned and len({len(ids) for _, ids in rows.values()}) > 1:
+            counts = ", ".join(f"'{name}' {len(ids)}" for name, (_, ids) in rows.items())
+            raise DataError(f"the parties give different numbers of rows: {counts}")
+        missing = [
+            name
+            for name in self.result["parties"]
+            if name not in rows
+            and name not in absent
+            and self._preparation(name)[1]
+            and (aligned or self.saved(name)["weights"])  # else it never learnt anything
+        ]
+        if missing:
+            raise DataError(f"rows of {', '.join(missing)} are missing: all parties take part")
+        count = len(next(iter(rows.values()))[1]) if rows else 0
+        if not count:
+            raise DataError("there are no rows to predict: give at least one")
+        for name in self.result["parties"]:
+            if name not in rows and name not in absent and not self._preparation(name)[1]:
+                rows[name] = torch.empty(count, 0), torch.arange(count)
+        return rows
+
+    def _pooled(self, parties: Mapping[str, Any]) -> Tensor:
+        """The columns of all parties side by side, as a pooled method was trained on them."""
+        owned = self._pooled_columns()
+        if set(owned) != set(parties):
+            raise DataError(f"give the rows of {', '.join(owned)}, or all of them as 'all'")
+        sides = []
+        for owner, own in owned.items():
+            with assemble.of(owner):
+                sides.append(data.from_arrays(parties[owner], like=own)[0].flatten(1))
+        assemble.check_equal_rows({n: len(s) for n, s in zip(owned, sides, strict=True)}, "")
+        return torch.cat([side.float() for side in sides], 1)
+
+    def _pooled_columns(self) -> dict[str, tuple[Column, ...]]:
+        """Whose the columns of a pooled method were, in their order."""
+        owned: dict[str, tuple[Column, ...]] = {}
+        for column in self._columns(assemble.POOLED):
+            owner, _, name = column.name.partition(".")
+            owned[owner] = (*owned.get(owner, ()), replace(column, name=name))
+        return owned
+
+    def _party(self, name: str, rows: tuple[Tensor | None, Tensor] | None) -> Party:
+        run = self.config.run
+        saved = self.saved(name)
+        preparation, _ = self._preparation(name)
+        splits = {}
+        if rows is not None:
+            x, ids = rows
+            assert x is not None
+            splits[SPLIT] = Split(x, None, ids)
+        party = Party(
+            name,
+            self.result["roles"][name],
+            self.config.parties.get(name, self.config.recipe),
+            Schedule(run.seed, run.epochs, run.batch_size),
+            splits,
+            preparation,
+            tuple(self.result["data"]["classes"]),
+            torch.device(run.device if torch.cuda.is_available() else "cpu"),
+            View.of(saved["view"]) if saved["view"] else None,
+        )
+        party.load_weights(saved["weights"])
+        return party
+
+    def saved(self, name: str) -> dict[str, Any]:
+        """What a party has trained, and how its rows are prepared."""
+        path = self.path / "weights" / name
+        saved = store.load(path)
+        if not isinstance(saved, dict) or saved.keys() != SAVED:
+            raise RunError(f"{path}.json is damaged: it does not hold the models of '{name}'")
+        return saved
+
+    def _preparation(self, name: str) -> tuple[Preparation | None, list[int]]:
+        saved = self.saved(name)
+        columns = tuple(Column(n, tuple(known), may) for n, known, may in saved["columns"])
+        if saved["preparation"] is None:
+            return None, saved["shape"]
+        return Preparation.from_tensors(saved["preparation"], columns), saved["shape"]
+
+
+def load(path: str | Path) -> Trained:
+    """A finished run, by its folder."""
+    folder = Path(path)
+    result = read_json(folder / "result.json")
+    if not (folder / "weights").exists():
+        raise RunError(
+            f"{folder} is {result.get('status', 'unfinished')}: it has no trained models. Finish "
+            f"it with: colonnade run --resume {folder}"
+        )
+    report.check(result)
+    config = configuration.load(folder / "config.toml")
+    if config.found.method.ids_only:
+        raise RunError(f"{folder} only aligned rows, and trained nothing: see colonnade run")
+    return Trained(folder, result, config)
+
+
+def _touched(path: Path) -> Path:
+    path.touch()
+    return path

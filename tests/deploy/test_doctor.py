@@ -1,0 +1,476 @@
+"""The doctor: a healthy party is told so, and each thing that can be wrong is found and named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from colonnade.assembly import files as rows
+from colonnade.cli.main import main
+from colonnade.config import federation
+from colonnade.config.federation import Federation, Member
+from colonnade.deploy import doctor
+from colonnade.deploy.doctor import Check, Mine, examine
+from colonnade.net import certs
+from colonnade.net.mesh import Keys, Mesh
+from colonnade.results import folder
+
+Usage = namedtuple("Usage", "total used free")
+NEEDED = {"bank": "[allow.gradient]\n", "shop": "[allow.embedding]\n"}
+
+
+def port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        number: int = one.getsockname()[1]
+        return number
+
+
+@dataclass
+class Two:
+    """bank, which listens and holds the labels, and shop, which dials it."""
+
+    folder: Path
+    address: str
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "federation.toml"
+
+    def keys(self, name: str) -> Path:
+        return self.folder / "authority" / name
+
+    def write(self, *more: Member, run: dict[str, Any] | None = None, **member: str) -> None:
+        """The federation file; `member` changes what it says of bank."""
+        pinned = {n: certs.public_text(self.keys(n) / f"{n}.sign") for n in ("bank", "shop")}
+        bank = replace(Member("bank", self.address, "", pinned["bank"]), **member)
+        members = [bank, Member("shop", "", "", pinned["shop"]), *more]
+        federation.write(self.file, "ours", members, run or {"method": "splitnn", "epochs": 3})
+
+    def mine(self, name: str, **changes: Any) -> Mine:
+        path = self.folder / f"{name}.csv"
+
+        def read(shared: Federation) -> rows.Rows:
+            return rows.from_file(path, name, shared.run, labelled=name == "bank")
+
+        given = Mine(
+            name, self.keys(name), read, self.folder / f"{name}.toml", self.folder / f"run-{name}"
+        )
+        return replace(given, **changes)
+
+    def check(self, name: str, **changes: Any) -> dict[str, list[Check]]:
+        found: dict[str, list[Check]] = {}
+        for check in examine(self.file, self.mine(name, **changes)):
+            found.setdefault(check.about, []).append(check)
+            assert check.verdict == "ok" or check.move  # nobody is left without advice
+        return found
+
+    def only(self, name: str, about: str, **changes: Any) -> Check:
+        (check,) = self.check(name, **changes)[about]
+        return check
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Two:
+    certs.init(tmp_path / "authority", "Ours")
+    for name in ("bank", "shop"):
+        certs.party(tmp_path / "authority", name)
+        end = ",label" if name == "bank" else ""
+        lines = [f"c{n},{n},{n * n}{(',' + 'ny'[n % 2] * 3) if end else ''}" for n in range(60)]
+        (tmp_path / f"{name}.csv").write_text("\n".join([f"id,a,b{end}", *lines]))
+        (tmp_path / f"{name}.toml").write_text(NEEDED[name])
+    made = Two(tmp_path, f"127.0.0.1:{port()}")
+    made.write()
+    return made
+
+
+@contextmanager
+def listening(two: Two, keys: Path | None = None) -> Iterator[list[str]]:
+    """A process of bank, as far as others can see; yields its log."""
+    log: list[str] = []
+    mesh = Mesh(
+        "bank",
+        Keys.of(keys or two.keys("bank"), "bank"),
+        hub="bank",
+        listen=two.address,
+        dial={},
+        accept=frozenset({"shop"}),
+        relayed=frozenset(),
+        agreed={},
+        log=log.append,
+    )
+    mesh.start()
+    try:
+        yield log
+        assert log == [] and mesh.inbox.empty()  # nobody has noticed anything
+    finally:
+        mesh.close(0.1)
+
+
+def verdicts(checks: dict[str, list[Check]]) -> set[str]:
+    return {check.verdict for all_of in checks.values() for check in all_of}
+
+
+# ---- the file ------------------------------------------------------------------------------------
+
+
+def test_a_file_says_who_and_what(two: Two) -> None:
+    found = {check.about: check.found for check in examine(two.file)}
+    assert found["members"] == "bank, shop; bank holds the labels"
+    assert found["listening"] == f"bank at {two.address}"
+    assert found["dialling"] == "shop → bank" and "relayed" not in found
+    assert found["run"] == "splitnn, 3 epochs, batches of 128, seed 0"
+    assert "on_lost = wait, after 600 s" in found["lost party"]
+    reveals = {name: found[f"{name} sends"] for name in ("bank", "shop")}
+    assert reveals == {
+        "bank": "gradient (batch × dim) reveals the labels, through dL/dh_k",
+        "shop": "embedding (batch × dim) reveals the sender's features, through h_k",
+    }
+    digest = found["sha256"].partition(":")[0]
+    assert digest.replace(" ", "") == federation.load(two.file).sha256
+    assert "certificate" not in found
+    assert all(check.verdict == "ok" for check in examine(two.file))
+
+
+def test_two_silent_parties_talk_through_the_hub(two: Two) -> None:
+    two.write(Member("post", "", "", "ab" * 32))
+    found = {check.about: check.found for check in examine(two.file)}
+    assert found["dialling"] == "shop → bank, post → bank"
+    assert found["relayed"] == "shop – post, through bank, which can read what is not masked"
+    assert two.only("shop", "peer post").found == "reached through 'bank'"
+
+
+def test_all_mistakes_of_a_file(two: Two) -> None:
+    two.file.write_text('name = "ours"\n[run]\nmethod = "splitn"\n[parties.bank]\n')
+    found = examine(two.file, two.mine("bank"))
+    assert [check.about for check in found] == ["file"] * (len(found) - 1) + ["software"]
+    assert any("splitnn" in check.found for check in found)
+    assert any("signing_key is missing" in check.found for check in found)
+    assert {check.verdict for check in found[:-1]} == {"problem"}
+    assert "nowhere.toml: No such file" in examine(Path("nowhere.toml"))[0].found
+
+
+def test_a_name_that_is_no_member(two: Two) -> None:
+    (check,) = (c for c in examine(two.file, two.mine("bnak")) if c.about == "name")
+    assert check.verdict == "problem" and "did you mean 'bank'?" in check.found
+
+
+# ---- the party -----------------------------------------------------------------------------------
+
+
+def test_a_healthy_listener(two: Two) -> None:
+    found = two.check("bank")
+    assert verdicts(found) == {"ok"}
+    assert "of 'bank', by 'Ours'" in found["certificate"][0].found
+    assert "364 days left" in found["certificate"][0].found
+    assert "2 classes (nnn, yyy)" in found["data"][0].found
+    assert found["role"][0].found == "active, with the network 'mlp'"
+    assert found["own port"][0].found.startswith(f"{two.address} is free")
+    assert "dials this party" in found["peer shop"][0].found
+    assert not (two.folder / "run-bank").exists()
+
+
+def test_a_healthy_dialler_beside_a_process_that_runs(two: Two) -> None:
+    with listening(two):
+        found = two.check("shop")
+    assert verdicts(found) == {"ok"}
+    assert "answers, and each accepts" in found["peer bank"][0].found
+    assert found["own port"][0].found == "none: shop dials out"
+    assert "classes" not in found["data"][0].found
+
+
+def test_the_row_digest_is_equal_everywhere(two: Two) -> None:
+    said = {n: two.only(n, "data").found.partition("order: ")[2] for n in ("bank", "shop")}
+    assert said["bank"] == said["shop"] != ""
+    lines = (two.folder / "shop.csv").read_text().splitlines()
+    (two.folder / "shop.csv").write_text("\n".join([lines[0], *lines[:0:-1]]))
+    assert two.only("shop", "data").found.partition("order: ")[2] != said["bank"]
+
+
+def issued(two: Two, days: int, since: timedelta, monkeypatch: pytest.MonkeyPatch) -> None:
+    """bank's certificate, as the authority would have made it at another time."""
+    with monkeypatch.context() as then:
+        then.setattr(certs, "_now", lambda: datetime.now(UTC) + since)
+        certs.issue(two.folder / "authority", two.keys("bank") / "bank.csr", days=days)
+
+
+def test_the_dates_of_a_certificate(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    issued(two, 20, timedelta(0), monkeypatch)
+    check = two.only("bank", "certificate")
+    assert check.verdict == "warning" and "19 days left" in check.found
+    issued(two, 20, timedelta(days=-30), monkeypatch)
+    check = two.only("bank", "certificate")
+    assert check.verdict == "problem" and "expired on" in check.found
+    issued(two, 20, timedelta(days=30), monkeypatch)
+    assert "is the clock right?" in two.only("bank", "certificate").found
+
+
+def test_the_dates_of_the_authority(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    certs.init(two.folder / "short", "Short", days=10)
+    certs.issue(two.folder / "short", two.keys("bank") / "bank.csr")
+    shutil.copyfile(two.folder / "short" / "ca.pem", two.keys("bank") / "ca.pem")
+    check = two.only("bank", "authority")
+    assert check.verdict == "warning" and "'Short'" in check.found
+
+
+def test_a_certificate_of_somebody_else(two: Two) -> None:
+    certs.init(two.folder / "other")
+    shutil.copyfile(two.folder / "other" / "ca.pem", two.keys("bank") / "ca.pem")
+    check = two.only("bank", "certificate")
+    assert check.verdict == "problem" and "was not issued by the authority" in check.found
+    shutil.copyfile(two.keys("shop") / "shop.pem", two.keys("bank") / "bank.pem")
+    assert "is the certificate of 'shop'" in two.only("bank", "certificate").found
+
+
+def test_keys_that_others_can_read(two: Two) -> None:
+    (two.keys("bank") / "bank.sign").chmod(0o640)
+    check = two.only("bank", "keys")
+    assert check.verdict == "problem" and "bank.sign can be read" in check.found
+    assert check.move.startswith("chmod 600 ")
+
+
+def test_keys_that_are_missing_or_do_not_fit(two: Two) -> None:
+    key = two.keys("bank") / "bank.key"
+    shutil.copyfile(two.keys("shop") / "shop.key", key)
+    check = two.only("bank", "keys")
+    assert check.verdict == "problem" and "is not the key of" in check.found
+    key.unlink()
+    assert "No such file" in two.only("bank", "keys").found
+    found = two.check("shop", keys=two.folder / "nowhere")
+    assert found["certificate"][0].verdict == "problem" and len(found["keys"]) == 2
+    assert "not dialled" in found["peer bank"][0].found
+
+
+def test_a_key_with_a_passphrase_is_not_asked_for(two: Two) -> None:
+    from cryptography.hazmat.primitives import serialization as form
+
+    key = two.keys("bank") / "bank.key"
+    secret = form.load_pem_private_key(key.read_bytes(), None)
+    hidden = form.BestAvailableEncryption(b"secret")
+    key.write_bytes(secret.private_bytes(form.Encoding.PEM, form.PrivateFormat.PKCS8, hidden))
+    check = two.only("bank", "keys")
+    assert check.verdict == "problem" and "passphrase" in check.move
+
+
+def test_the_authoritys_key_lies_about(two: Two) -> None:
+    shutil.copyfile(two.folder / "authority" / "ca.key", two.keys("bank") / "ca.key")
+    assert two.only("bank", "keys").verdict == "warning"
+
+
+def test_a_signing_key_that_is_not_pinned(two: Two) -> None:
+    two.write(signing_key="ab" * 32)
+    check = two.only("bank", "signing key")
+    assert check.verdict == "problem"
+    assert certs.public_text(two.keys("bank") / "bank.sign") in check.move
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "said"),
+    [
+        (None, "problem", "there is none"),
+        ("[allow.embeding]", "problem", "did you mean 'embedding'?"),
+        ("allow = 3", "problem", "must be tables"),
+        ("", "problem", "keeps inside gradient, which this party must send"),
+        (NEEDED["bank"], "ok", "allows what is sent: gradient"),
+        (NEEDED["bank"] + 'to = ["nobody"]', "problem", "names 'nobody', which is no member"),
+        (NEEDED["bank"] + "min_members = 3", "problem", "asks for 3 members; there are 2"),
+        (NEEDED["bank"] + "width = 127", "problem", "lets out 127 numbers per row; 128 would be"),
+        (NEEDED["bank"] + "width_ratio = 63.9", "problem", "lets out 127 numbers per row; 128"),
+        (NEEDED["bank"] + "width = 128\nwidth_ratio = 64", "ok", "allows what is sent: gradient"),
+    ],
+)
+def test_policies(two: Two, text: str | None, verdict: str, said: str) -> None:
+    path = two.folder / "policy.toml"
+    path.write_text(text or "")
+    check = two.only("bank", "policy", policy=None if text is None else path)
+    assert check.verdict == verdict and said in check.found
+
+
+def test_a_policy_for_all_in_the_federation_file(two: Two) -> None:
+    text = two.file.read_text() + "\n[policy.allow.embedding]\n[policy.allow.gradient]\n"
+    two.file.write_text(text)
+    check = two.only("bank", "policy", policy=None)
+    assert check.verdict == "ok" and "federation.toml allows what is sent" in check.found
+
+
+def test_a_policy_that_allows_more_than_is_sent(two: Two) -> None:
+    (two.folder / "bank.toml").write_text(NEEDED["bank"] + NEEDED["shop"])
+    good, spare = two.check("bank")["policy"]
+    assert (good.verdict, spare.verdict) == ("ok", "warning")
+    assert "also allows embedding, which is never sent here" in spare.found
+
+
+def test_rows_that_cannot_be_used(two: Two) -> None:
+    check = two.only("bank", "data", rows=None)
+    assert check.verdict == "warning" and "--data" in check.move
+    shutil.copyfile(two.folder / "shop.csv", two.folder / "bank.csv")
+    check = two.only("bank", "data")
+    assert check.verdict == "problem" and "has no 'label'" in check.found
+
+
+def test_a_network_that_cannot_take_the_rows(two: Two) -> None:
+    two.write(run={"method": "splitnn", "parties": {"shop": {"model": "cnn"}}})
+    check = two.only("shop", "role")
+    assert check.verdict == "problem" and "'shop'" in check.found
+
+
+# ---- the machine ---------------------------------------------------------------------------------
+
+
+def test_run_folders(two: Two) -> None:
+    out = two.folder / "run-bank"
+    out.mkdir()
+    assert two.only("bank", "run folder").verdict == "ok"
+    (out / "thesis.tex").touch()
+    assert "is not a run" in two.only("bank", "run folder").found
+    (out / "thesis.tex").unlink()
+    out.rmdir()
+    settings = federation.load(two.file).run
+    folder.create(out, settings, overwrite=False)
+    assert "will go on after attempt 1" in two.only("bank", "run folder").found
+    two.write(run={"method": "splitnn", "epochs": 4})
+    assert "of other settings" in two.only("bank", "run folder").found
+    (out / "weights").mkdir()
+    assert two.only("bank", "run folder").verdict == "warning"
+    (out / "run.json").write_text("{")
+    assert two.only("bank", "run folder").verdict == "problem"
+
+
+@pytest.mark.parametrize(("free", "verdict"), [(5e9, "ok"), (5e8, "warning"), (5e7, "problem")])
+def test_disk_space(two: Two, monkeypatch: pytest.MonkeyPatch, free: float, verdict: str) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: Usage(0, 0, int(free)))
+    assert two.only("bank", "disk", out=Path("a/b/c")).verdict == verdict
+
+
+def test_a_folder_that_cannot_be_written(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**more: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    check = two.only("bank", "disk")
+    assert check.verdict == "problem" and "Permission denied" in check.found
+
+
+# ---- the network ---------------------------------------------------------------------------------
+
+
+def test_a_port_that_is_taken(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", int(two.address.rpartition(":")[2]))):
+        check = two.only("bank", "own port")
+    assert check.verdict == "problem" and "is taken" in check.found
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_a_port_taken_by_oneself(two: Two, host: str) -> None:
+    two.write(listen=f"{host}:{two.address.rpartition(':')[2]}")
+    with listening(two):
+        check = two.only("bank", "own port")
+    assert check.verdict == "warning" and "a process of 'bank' listens there" in check.found
+
+
+def test_an_address_that_is_not_this_machines(two: Two) -> None:
+    two.write(address="192.0.2.1:7443")
+    check = two.only("bank", "own port")
+    assert check.verdict == "problem" and 'listen = "0.0.0.0:…"' in check.move
+
+
+def test_a_peer_that_does_not_run_yet(two: Two) -> None:
+    check = two.only("shop", "peer bank")
+    assert check.verdict == "warning" and "nothing listens there yet" in check.found
+
+
+def test_a_peer_of_another_authority(two: Two) -> None:
+    certs.init(two.folder / "other")
+    certs.party(two.folder / "other", "bank")
+    with listening(two, two.folder / "other" / "bank"):
+        check = two.only("shop", "peer bank")
+    assert check.verdict == "problem" and "its certificate is refused here" in check.found
+
+
+def timed(work: Callable[[], Check]) -> tuple[Check, float]:
+    began = time.monotonic()
+    return work(), time.monotonic() - began
+
+
+def test_a_peer_that_says_nothing(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "SECONDS", 0.3)
+    with socket.create_server(("127.0.0.1", int(two.address.rpartition(":")[2]))):
+        check, seconds = timed(lambda: two.only("shop", "peer bank"))
+        assert check.verdict == "problem" and "no answer within" in check.found
+    assert seconds < 1.5
+
+
+def unanswered(*some: object, **more: object) -> None:
+    time.sleep(1.5)
+    raise socket.gaierror(-3, "Temporary failure in name resolution")
+
+
+def test_a_name_that_does_not_resolve_holds_nothing_up(
+    two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(doctor, "SECONDS", 0.2)
+    monkeypatch.setattr(socket, "getaddrinfo", unanswered)
+    two.write(address="bank.example.org:7443")
+    check, seconds = timed(lambda: two.only("shop", "peer bank"))
+    assert check.verdict == "problem" and seconds < 1.2
+    check, seconds = timed(lambda: two.only("bank", "own port"))
+    assert check.verdict == "problem" and seconds < 1.2
+
+
+def test_without_the_extra(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "colonnade.net.mesh")
+    monkeypatch.setitem(sys.modules, "grpc", None)
+    found = two.check("shop")
+    (check,) = found["software"]
+    assert check.verdict == "problem" and check.move == "pip install 'colonnade[net]'"
+    assert "peer bank" not in found and found["data"][0].verdict == "ok"
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+
+def test_the_command(
+    two: Two, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(two.folder)
+    shutil.copytree(two.keys("shop"), "keys")
+    assert main(["doctor", "federation.toml"]) == 0
+    text = capsys.readouterr().out
+    assert "bank holds the labels" in text and "certificate" not in text
+
+    arguments = ["doctor", "federation.toml", "--name", "shop", "--data", "shop.csv"]
+    assert main([*arguments, "--policy", "shop.toml"]) == 0
+    text = capsys.readouterr().out
+    assert "warning" in text and "→ start 'bank'" in text and "runs/ours-shop" in text
+    assert main([*arguments, "--policy", "shop.toml", "--quiet"]) == 0
+    assert capsys.readouterr().out.count("warning") == 1
+
+    assert main([*arguments, "--json"]) == 1  # no policy
+    content = json.loads(capsys.readouterr().out)
+    assert content["verdict"] == "problem"
+    (policy,) = (check for check in content["checks"] if check["about"] == "policy")
+    assert policy["verdict"] == "problem" and "--policy" in policy["move"]
+
+    for secret in (two.keys("shop") / "shop.key", two.keys("shop") / "shop.sign"):
+        body = secret.read_text().splitlines()[1]
+        assert body not in text and body not in json.dumps(content)
+
+
+def test_what_is_of_one_party_needs_its_name(two: Two, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["doctor", str(two.file), "--data", "shop.csv"]) == 2
+    assert "say whose with --name" in capsys.readouterr().err
+    assert main(["doctor", str(two.folder / "nowhere.toml")]) == 1
+    assert "problem" in capsys.readouterr().out
