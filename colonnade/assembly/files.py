@@ -35,7 +35,7 @@ from colonnade.align import normalise
 from colonnade.align.phase import COMMON, plainly
 from colonnade.assembly.parties import (
     POOLED,
-    Federation,
+    Assembly,
     Holding,
     assembled,
     check_view,
@@ -62,7 +62,7 @@ COMMON_FILE = "common.csv"
 
 
 @dataclass(frozen=True)
-class Rows:
+class OwnRows:
     """A party's rows, prepared, and what may be said about them."""
 
     splits: Mapping[str, Split]
@@ -107,14 +107,14 @@ class Rows:
         }
 
 
-def none(classes: tuple[str, ...] = ()) -> Rows:
+def none(classes: tuple[str, ...] = ()) -> OwnRows:
     """What a helper of the protocol brings, such as a server."""
-    return Rows({}, None, classes, b"", 0, NO_ROWS)
+    return OwnRows({}, None, classes, b"", 0, NO_ROWS)
 
 
 def from_file(
     file: OwnFile | Path, party: str, settings: Config, *, labelled: bool, folder: Path = Path()
-) -> Rows:
+) -> OwnRows:
     """A party's rows from its own file; labels are read where they are to be used."""
     _check_tested(settings)
     file = OwnFile(str(file)) if isinstance(file, Path) else file
@@ -123,7 +123,9 @@ def from_file(
         if settings.found.method.ids_only:
             ids = read_own(file, folder, like=()).ids
             split = {ALL: _bare(len(ids))}
-            return Rows(split, None, (), ids_of(ids), len(ids), path.name, sha256=sha256_of(path))
+            return OwnRows(
+                split, None, (), ids_of(ids), len(ids), path.name, sha256=sha256_of(path)
+            )
         own = read_own(file, folder)
         if labelled and own.labels is None:
             raise DataError(
@@ -141,7 +143,7 @@ def from_file(
     if method.images:
         view = declared_views(settings, list(settings.parties)).get(party)
         check_view(party, own.x, view, method)
-    return Rows(
+    return OwnRows(
         prepared,
         preparation,
         classes,
@@ -155,7 +157,7 @@ def from_file(
     )
 
 
-def from_files(config: Config) -> Federation:
+def from_files(config: Config) -> Assembly:
     """All parties of a simulation, each with the rows of its own file, still to be aligned."""
     ids_only = dict.fromkeys(config.files, ()) if config.found.method.ids_only else None
     found = read_all(config.files, like=ids_only)
@@ -193,14 +195,14 @@ def from_files(config: Config) -> Federation:
         common = plainly({party: own.ids for party, own in found.items()}, config.asked)
         alike = {party: holdings[party].only(common[party]) for party in holdings}
         holdings, holder, names = {POOLED: pool(alike, holder)}, POOLED, {}
-    federation = assembled(config, holdings, holder, classes, OWN_FILES, names)
+    assembly = assembled(config, holdings, holder, classes, OWN_FILES, names)
     warnings = [
         _unused_labels(party, config.files[party], f"'{config.run.label_holder or labelled[0]}'")
         for party in labelled
         if party not in using
     ]
-    facts = federation.data | {"files_sha256": hashes}
-    return replace(federation, data=facts, warnings=tuple(warnings))
+    facts = assembly.data | {"files_sha256": hashes}
+    return replace(assembly, data=facts, warnings=tuple(warnings))
 
 
 def names_of(config: Config) -> dict[str, list[str]]:
@@ -237,7 +239,7 @@ def read_all(
 
 def _to_align(
     config: Config, names: Mapping[str, Sequence[str]], hashes: Mapping[str, str]
-) -> Federation:
+) -> Assembly:
     """Parties that know their rows by their ids, and nothing else of them."""
     holder = config.run.label_holder or next(iter(names))
     cast = config.found.method.cast(list(names), holder, config.options)
@@ -258,7 +260,7 @@ def _to_align(
         for name, own in names.items()
     }
     facts = none().facts(()) | {"name": OWN_FILES, "files_sha256": dict(hashes)}
-    return Federation(parties, cast, holder, facts)
+    return Assembly(parties, cast, holder, facts)
 
 
 def _bare(count: int) -> Split:
@@ -352,7 +354,7 @@ def ids_of(ids: list[str]) -> bytes:
     return "".join(f"{len(name)}:{name}" for name in ids).encode()
 
 
-def save(rows: Rows, path: Path) -> None:
+def save(rows: OwnRows, path: Path) -> None:
     """Hand prepared rows to a process of this machine."""
     preparation = rows.preparation
     store.save(
@@ -377,7 +379,7 @@ def save(rows: Rows, path: Path) -> None:
     )
 
 
-def load(path: Path) -> Rows:
+def load(path: Path) -> OwnRows:
     """What `save` wrote."""
     saved = store.load(path)
     try:
@@ -389,7 +391,7 @@ def load(path: Path) -> Rows:
             key: Split(split["x"], split.get("y"), split["ids"])
             for key, split in saved["splits"].items()
         }
-        return Rows(
+        return OwnRows(
             splits,
             preparation,
             tuple(saved["classes"]),

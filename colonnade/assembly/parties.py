@@ -42,7 +42,7 @@ class Holding:
 
 
 @dataclass(frozen=True)
-class Federation:
+class Assembly:
     """The parties of a run and what the report says about their data."""
 
     parties: dict[str, Party]
@@ -63,7 +63,7 @@ class Federation:
         return self.data | counted | {"own_rows": own, "common_rows": common}
 
 
-def from_catalogue(config: Config) -> Federation:
+def from_catalogue(config: Config) -> Assembly:
     """Split a known data set as the configuration says."""
     settings, run = config.data, config.run
     if settings.name == IN_MEMORY:
@@ -113,15 +113,15 @@ def from_catalogue(config: Config) -> Federation:
             name: rows if name == holder else rows.without_labels()
             for name, rows in holdings.items()
         }
-    federation = assembled(config, holdings, holder, dataset.classes, dataset.name)
+    assembly = assembled(config, holdings, holder, dataset.classes, dataset.name)
     if config.found.method.moved_whole(config.options):
-        _give_whole_images(federation, dataset)
-    facts = federation.data | {
+        _give_whole_images(assembly, dataset)
+    facts = assembly.data | {
         "train_rows": len(dataset.train) - len(held_out),  # of all parties together
         "partition": describe(partition, len(parts)),
     }
     warnings = _same_rows(config, partition)
-    return replace(federation, data=facts, partition=partition, warnings=warnings)
+    return replace(assembly, data=facts, partition=partition, warnings=warnings)
 
 
 def _same_rows(config: Config, partition: Partition) -> tuple[str, ...]:
@@ -144,7 +144,7 @@ def _same_rows(config: Config, partition: Partition) -> tuple[str, ...]:
 
 def from_memory(
     config: Config, parties: Mapping[str, Any], test: Mapping[str, Any] | None
-) -> Federation:
+) -> Assembly:
     """The parties' own arrays: {"bank": (x, y), "shop": x}; `test` alike, or a seeded share."""
     views = declared_views(config, list(parties))
     if config.run.label_only:
@@ -220,8 +220,8 @@ def from_memory(
         holdings[name] = replace(holding, view=views.get(name))
     if method.pooled(config.options):
         holdings, holder = {POOLED: pool(holdings, holder)}, POOLED
-    federation = assembled(config, holdings, holder, classes, IN_MEMORY)
-    return replace(federation, partition=config.partition)
+    assembly = assembled(config, holdings, holder, classes, IN_MEMORY)
+    return replace(assembly, partition=config.partition)
 
 
 def _read_test(test: Mapping[str, Any], given: Mapping[str, Given]) -> dict[str, Given]:
@@ -327,7 +327,7 @@ def assembled(
     classes: tuple[str, ...],
     dataset: str,
     names: Mapping[str, Sequence[str]] | None = None,
-) -> Federation:
+) -> Assembly:
     """The parties, each with its role; `names` are those of rows that are still to be aligned."""
     method, names = config.found.method, names or {}
     if method.aligned(config.options) and config.align is None:
@@ -380,7 +380,7 @@ def assembled(
         raise ConfigError([why])
     _check_networks(parties, [n for n in holdings if method.roles[cast[n]].features])
     rows = holdings[holder].splits
-    return Federation(
+    return Assembly(
         parties,
         cast,
         holder,
@@ -451,10 +451,10 @@ def _check_alike(parties: Mapping[str, Party]) -> None:
             raise ConfigError([f"{what} must be the same at all parties, and are not: {listed}"])
 
 
-def _give_whole_images(federation: Federation, dataset: Dataset) -> None:
+def _give_whole_images(assembly: Assembly, dataset: Dataset) -> None:
     """Simulation only: each party may move whole training images before it takes its own part."""
     places = {int(i): n for n, i in enumerate(dataset.train.ids)}
-    for party in federation.parties.values():
+    for party in assembly.parties.values():
         if not party.splits:
             continue  # a helper of the protocol
         train = party.splits["train"]

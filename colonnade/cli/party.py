@@ -97,7 +97,7 @@ def setup_of(arguments: argparse.Namespace) -> member.Setup:
 
 
 def prepared(
-    arguments: argparse.Namespace, shared: federation.Federation, own: rows.Rows
+    arguments: argparse.Namespace, shared: federation.Federation, own: rows.OwnRows
 ) -> member.Setup:
     """What one party brings to a federation, checked."""
     keys = arguments.keys or shared.path.parent / "keys"

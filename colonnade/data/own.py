@@ -102,7 +102,7 @@ class Own:
     notes: tuple[str, ...]
 
 
-class Table(Protocol):
+class TableFile(Protocol):
     """A file of columns that can be read again and again."""
 
     @property
@@ -157,7 +157,7 @@ def read(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None = None)
 
 
 def _choose(
-    table: Table, file: OwnFile, like: tuple[Column, ...] | None
+    table: TableFile, file: OwnFile, like: tuple[Column, ...] | None
 ) -> tuple[str | None, list[str]]:
     """The column of labels, if it is there, and those of features."""
     names, path = table.names, table.path
@@ -223,7 +223,7 @@ class _First:
     texts: list[_Texts]
 
 
-def _numbers_of(table: Table, id: str, label: str | None, features: list[str]) -> _First:
+def _numbers_of(table: TableFile, id: str, label: str | None, features: list[str]) -> _First:
     ids: list[str] = []
     labels: list[str] = []
     texts = [_Texts() for _ in features]
@@ -285,7 +285,7 @@ def _as_number(cell: str) -> float | None:
 
 
 def _typed(
-    table: Table, features: list[str], first: _First, known: dict[str, Column]
+    table: TableFile, features: list[str], first: _First, known: dict[str, Column]
 ) -> tuple[list[Column], list[str]]:
     """Columns and, in words, their types; text in `first.x` becomes codes, or 0 and 1."""
     columns = [Column(name) for name in features]
@@ -336,7 +336,7 @@ def _typed(
 
 
 def _codes_of(
-    table: Table,
+    table: TableFile,
     features: list[str],
     first: _First,
     places: list[int],
@@ -365,7 +365,7 @@ def _codes_of(
 
 
 def _check_categories(
-    table: Table,
+    table: TableFile,
     name: str,
     texts: list[str],
     first: _First,
@@ -402,7 +402,7 @@ def _check_categories(
         )
 
 
-def _slip(table: Table, name: str, seen: _Texts) -> DataError:
+def _slip(table: TableFile, name: str, seen: _Texts) -> DataError:
     (row, cell), numbers = seen.first, seen.numbers
     return DataError(
         f"{table.path}, {table.place(row)}, column '{name}': {_short(cell)} is no number, and "
@@ -412,7 +412,7 @@ def _slip(table: Table, name: str, seen: _Texts) -> DataError:
 
 
 def _check_missing(
-    table: Table, file: OwnFile, column: Column, values: NDArray[np.float32]
+    table: TableFile, file: OwnFile, column: Column, values: NDArray[np.float32]
 ) -> None:
     if file.missing == "mean":
         return
@@ -427,7 +427,7 @@ def _check_missing(
 # --- ids and labels
 
 
-def _check_ids(table: Table, name: str, ids: list[str]) -> None:
+def _check_ids(table: TableFile, name: str, ids: list[str]) -> None:
     where = f"{table.path}, {{}}, column '{name}'"
     if "" in ids:
         row = ids.index("")
@@ -447,7 +447,7 @@ def _check_ids(table: Table, name: str, ids: list[str]) -> None:
 
 
 def _checked_labels(
-    table: Table, name: str | None, labels: list[str], *, some: bool
+    table: TableFile, name: str | None, labels: list[str], *, some: bool
 ) -> list[str] | None:
     """All of them, or none; with `some`, "" where there is none."""
     if name is None:
@@ -508,7 +508,7 @@ def _leave_out(name: str) -> str:
 # --- the two forms of files
 
 
-def _open_table(path: Path, delimiter: str) -> tuple[Table, str]:
+def _open_table(path: Path, delimiter: str) -> tuple[TableFile, str]:
     """The file, and in words what it is."""
     ends = [end.lower() for end in path.suffixes]
     if ends[-1:] in ([".parquet"], [".pq"]):

@@ -37,7 +37,7 @@ from colonnade.align import KINDS
 from colonnade.align.phase import keep, plainly
 from colonnade.assembly import files as own_rows
 from colonnade.assembly import parties as assemble
-from colonnade.assembly.files import Rows
+from colonnade.assembly.files import OwnRows
 from colonnade.config import Config
 from colonnade.config import federation as federations
 from colonnade.config.federation import Federation, Member
@@ -79,7 +79,7 @@ class Mine:
 
     name: str
     keys: Path
-    rows: Callable[[Federation], Rows] | None  # None: the file was not named
+    rows: Callable[[Federation], OwnRows] | None  # None: the file was not named
     policy: Path | None
     out: Path | None  # None: runs/<federation>-<party>
     tls: Keys | None = None  # of a startup kit; None: its certificate lies with its keys
@@ -212,7 +212,7 @@ def examine_site(path: Path) -> list[Check]:
         move = f"it belongs into local/{sitefile.FOLDER}/<federation>/ of a startup kit, complete"
         return [*(Check("file", "problem", said, move) for said in _problems(error)), *_software()]
 
-    def rows(federation: Federation) -> Rows:
+    def rows(federation: Federation) -> OwnRows:
         return member.read_rows(folder / file.data, federation, name)
 
     mine = Mine(
@@ -299,7 +299,7 @@ class _Own:
             self.names |= {"pem": mine.tls.certificate, "key": mine.tls.key}
             self.authority, self.called = mine.tls.authority, mine.tls.common_name(me.name)
         self.out = mine.out or Path("runs") / f"{federation.name}-{me.name}"
-        self.rows: Rows | None = None
+        self.rows: OwnRows | None = None
         self.policy: Policy | None = None
 
     def checks(self) -> list[Check]:
@@ -455,7 +455,7 @@ class _Own:
             return Check("data", "warning", said, "see whether that is meant")
         return Check("data", "ok", said)
 
-    def _together(self, rows: Rows) -> Check:
+    def _together(self, rows: OwnRows) -> Check:
         """Whatever else `colonnade party` would refuse before it calls anybody."""
         mine = self.mine
         try:

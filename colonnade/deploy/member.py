@@ -32,7 +32,7 @@ from colonnade import models, store
 from colonnade.align import KINDS
 from colonnade.align.phase import COMMON, aligned
 from colonnade.assembly import files as own_rows
-from colonnade.assembly.files import Rows, write_common
+from colonnade.assembly.files import OwnRows, write_common
 from colonnade.assembly.parties import schedule_of
 from colonnade.config import Config
 from colonnade.config.federation import Federation
@@ -74,7 +74,7 @@ class Setup:
 
     federation: Federation
     name: str
-    rows: Rows
+    rows: OwnRows
     keys: Keys
     policy: Policy
     settings: Config
@@ -102,7 +102,7 @@ class Setup:
 def prepare(
     federation: Federation,
     name: str,
-    rows: Rows,
+    rows: OwnRows,
     keys: Path,
     policy: Policy | None = None,
     device: Literal["cpu", "cuda"] | None = None,
@@ -177,7 +177,7 @@ def party_of(setup: Setup, classes: tuple[str, ...], view: View | None) -> Party
     )
 
 
-def read_rows(file: OwnFile | Path | None, shared: Federation, name: str) -> Rows:
+def read_rows(file: OwnFile | Path | None, shared: Federation, name: str) -> OwnRows:
     """A party's rows, if its role has any."""
     check_data(file, shared, name)
     if file is None:

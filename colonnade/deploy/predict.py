@@ -22,7 +22,7 @@ from torch import Tensor
 
 from colonnade import store
 from colonnade.align.phase import COMMON, aligned
-from colonnade.assembly.files import Rows, described, ids_of, read_own
+from colonnade.assembly.files import OwnRows, described, ids_of, read_own
 from colonnade.assembly.parties import of
 from colonnade.data import Column, Preparation, Split
 from colonnade.data.own import OwnFile
@@ -43,7 +43,7 @@ SPLIT = "predict"
 
 def rows_for(
     file: OwnFile | Path, party: str, run: Path, unfinished: bool = False
-) -> tuple[Rows, list[str]]:
+) -> tuple[OwnRows, list[str]]:
     """New rows of a party as its models take them, and their ids; a label column is ignored."""
     file = described(file) if isinstance(file, Path) else file
     path, saved = file.path(Path()), _saved(run, party, unfinished)
@@ -63,7 +63,7 @@ def rows_for(
         else:
             x = torch.empty(len(ids), 0)
     split = Split(x, None, torch.arange(len(ids)))
-    rows = Rows({SPLIT: split}, preparation, (), ids_of(ids), len(ids), path.name)
+    rows = OwnRows({SPLIT: split}, preparation, (), ids_of(ids), len(ids), path.name)
     return rows, ids
 
 

@@ -30,8 +30,8 @@ from typing import Any, Protocol
 from colonnade import store
 from colonnade.align.phase import plainly
 from colonnade.assembly import files as own_rows
-from colonnade.assembly.files import Rows
-from colonnade.assembly.parties import Federation
+from colonnade.assembly.files import OwnRows
+from colonnade.assembly.parties import Assembly
 from colonnade.config import Config
 from colonnade.config import federation as federations
 from colonnade.config.federation import Member
@@ -93,7 +93,7 @@ class Child:
 
 def launch(
     settings: Config,
-    federation: Federation,
+    assembly: Assembly,
     folder: Path,
     observer: Observer,
     options: Options,
@@ -106,13 +106,13 @@ def launch(
     drive  who starts the processes and sees them to their end; default: this module
     """
     began = time.perf_counter()
-    hand_out(settings, federation, folder, options)
-    supervisor = (drive or _Supervisor)(settings, federation, folder, observer, options)
+    hand_out(settings, assembly, folder, options)
+    supervisor = (drive or _Supervisor)(settings, assembly, folder, observer, options)
     status, problem = "failed", ""
     try:
         supervisor.run()
         status = "finished"
-        for name in federation.parties:  # handed over for this run alone
+        for name in assembly.parties:  # handed over for this run alone
             for end in ("json", "safetensors"):
                 (folder / "parties" / f"{name}-rows.{end}").unlink(missing_ok=True)
     except KeyboardInterrupt:
@@ -125,30 +125,30 @@ def launch(
         observer.ended()
         shutil.rmtree(folder / "keys", ignore_errors=True)
         seconds = folders.seconds_so_far(folder) + time.perf_counter() - began
-        content = _joined(settings, federation, folder, supervisor.ready, seconds, runtime)
+        content = _joined(settings, assembly, folder, supervisor.ready, seconds, runtime)
         content |= {"status": status, "error": problem}
         content["warnings"] = supervisor.warnings + content["warnings"]
         store.write_text(json.dumps(content, indent=1), folder / "result.json")
     return content
 
 
-def hand_out(settings: Config, federation: Federation, folder: Path, options: Options) -> None:
+def hand_out(settings: Config, assembly: Assembly, folder: Path, options: Options) -> None:
     """Rows, keys and the federation file: what the parties of a run on this machine begin with."""
     keys = folder / "keys"
     shutil.rmtree(keys, ignore_errors=True)
     certs.init(keys)
     members = []
-    for name, address in zip(federation.parties, _addresses(len(federation.parties)), strict=True):
+    for name, address in zip(assembly.parties, _addresses(len(assembly.parties)), strict=True):
         certs.party(keys, name)
         public = certs.public_text(keys / name / f"{name}.sign")
         members.append(Member(name, address, "", public))
     method = settings.found.method
-    run = settings.resolved() | {"label_holder": federation.holder, "name": settings.run.name}
+    run = settings.resolved() | {"label_holder": assembly.holder, "name": settings.run.name}
     for table in run.get("parties", {}).values():  # whose rows are handed out below
         for key in fields(OwnFile):
             table.pop(key.name, None)
     if method.own_labels:  # no party sees all of them
-        classes = federation.parties[federation.holder].classes
+        classes = assembly.parties[assembly.holder].classes
         run["data"] = run["data"] | {"classes": list(classes)}
     federations.write(
         folder / "federation.toml",
@@ -159,22 +159,22 @@ def hand_out(settings: Config, federation: Federation, folder: Path, options: Op
         options.deadline,
         policy=Policy.allowing(settings.kinds.values()),
     )
-    for name, party in federation.parties.items():
+    for name, party in assembly.parties.items():
         place = folder / "parties" / f"{name}-rows"
         place.parent.mkdir(parents=True, exist_ok=True)
-        if place.with_suffix(".json").exists() or not method.roles[federation.cast[name]].rows:
+        if place.with_suffix(".json").exists() or not method.roles[assembly.cast[name]].rows:
             continue  # of an earlier attempt; or a server
         ids = b"".join(split.ids.cpu().numpy().tobytes() for split in party.splits.values())
         named = own_rows.ids_of(list(party.names)) if party.names else ids.hex().encode()
-        mine = Rows(
+        mine = OwnRows(
             party.splits,
             party.preparation,
-            party.classes if name == federation.holder or method.own_labels else (),
+            party.classes if name == assembly.holder or method.own_labels else (),
             named,
             sum(len(split) for split in party.splits.values()),
-            federation.data["name"],
+            assembly.data["name"],
             party.view,
-            sha256=federation.data.get("files_sha256", {}).get(name, ""),
+            sha256=assembly.data.get("files_sha256", {}).get(name, ""),
         )
         own_rows.save(mine, place)
 
@@ -188,12 +188,12 @@ def _addresses(count: int) -> list[str]:
     return addresses
 
 
-def hub_of(settings: Config, federation: Federation) -> str:
+def hub_of(settings: Config, assembly: Assembly) -> str:
     """Whose process the others talk with."""
     method = settings.found.method
     if not method.hub:
-        return federation.holder
-    playing = [name for name, role in federation.cast.items() if role == method.hub]
+        return assembly.holder
+    playing = [name for name, role in assembly.cast.items() if role == method.hub]
     if not playing:
         raise ConfigError(
             [
@@ -208,19 +208,19 @@ class _Supervisor:
     def __init__(
         self,
         settings: Config,
-        federation: Federation,
+        assembly: Assembly,
         folder: Path,
         observer: Observer,
         options: Options,
     ) -> None:
-        self.settings, self.federation, self.folder = settings, federation, folder
+        self.settings, self.assembly, self.folder = settings, assembly, folder
         self.observer, self.options = observer, options
-        self.hub, self.loose = hub_of(settings, federation), settings.found.method.loose
+        self.hub, self.loose = hub_of(settings, assembly), settings.found.method.loose
         self.finished: set[str] = set()
         self.began = time.perf_counter()
         self.ready = 0.0
         self.events: SimpleQueue[tuple[Child, dict[str, Any]]] = SimpleQueue()
-        self.meters = {name: Meter(party.labelled) for name, party in federation.parties.items()}
+        self.meters = {name: Meter(party.labelled) for name, party in assembly.parties.items()}
         self.ledger = _Tally()
         self.children: dict[str, Child] = {}
         self.warnings: list[str] = []
@@ -229,7 +229,7 @@ class _Supervisor:
     def run(self) -> None:
         """Start all, and see them to their end."""
         try:
-            for name in self.federation.parties:
+            for name in self.assembly.parties:
                 self.children[name] = Child(name, self._start(name))
                 self._listen(self.children[name])
             while self.children:
@@ -399,14 +399,14 @@ class _Tally(Ledger):
 
 def _joined(
     settings: Config,
-    federation: Federation,
+    assembly: Assembly,
     folder: Path,
     setup: float,
     seconds: float,
     runtime: str,
 ) -> dict[str, Any]:
     """One result from what every party has left: its account, its ledger, its weights."""
-    places = {name: folder / "parties" / name for name in federation.parties}
+    places = {name: folder / "parties" / name for name in assembly.parties}
     accounts: dict[str, Mapping[str, Any]] = {}
     for name, place in places.items():
         if (place / "account.json").exists():
@@ -419,28 +419,28 @@ def _joined(
         for place in finished:
             shutil.copytree(place / "weights", target, dirs_exist_ok=True)
     if settings.align is not None:  # as the processes have done with their copies
-        names = {name: party.names for name, party in federation.parties.items() if party.names}
+        names = {name: party.names for name, party in assembly.parties.items() if party.names}
         for name, common in plainly(names, settings.align).items():
-            federation.parties[name].take(common)
+            assembly.parties[name].take(common)
     content = combine(
         settings,
         name=folder.name,
         runtime=runtime,
-        data=federation.facts(),
-        cast=federation.cast,
-        holder=federation.holder,
+        data=assembly.facts(),
+        cast=assembly.cast,
+        holder=assembly.holder,
         accounts=accounts,
         wire=ledger.summarise(ledger.read(folder / "ledger.jsonl"), settings.kinds),
         setup=setup,
         seconds=seconds,
     )
     content["wire"]["head"] = head
-    hub = hub_of(settings, federation)
+    hub = hub_of(settings, assembly)
     telling = [hub, *(n for n in places if n != hub and settings.found.method.loose)]
     results = [places[n] / "result.json" for n in telling]
     warnings = [w for file in results if file.exists() for w in read_json(file)["warnings"]]
     content["warnings"] = list(
-        dict.fromkeys([*federation.warnings, *warnings])
+        dict.fromkeys([*assembly.warnings, *warnings])
     )  # the hub's has those of all it heard
     return content
 

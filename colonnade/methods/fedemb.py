@@ -58,7 +58,7 @@ from colonnade.privacy.grouping import (
     single_groups,
 )
 from colonnade.privacy.noise import SECRET_BYTES, generalise, laplace, ppm
-from colonnade.role.method import Method, Role, Start
+from colonnade.role.method import Method, Prologue, Role
 from colonnade.role.party import Party, derive
 from colonnade.wire import Kind, Peer
 
@@ -658,7 +658,7 @@ METHOD = Method(
     aligned=lambda options: options.setting == "vertical",
     tested_together=lambda options: True,
     own_labels=True,
-    start=Start(LOCAL, ("cut",)),
+    start=Prologue(LOCAL, ("cut",)),
     caveats=caveats,
     reference="FedEmb: A Vertical and Hybrid Federated Learning Algorithm",
 )

@@ -104,7 +104,7 @@ class Setting:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class Measured:
     """A whole data set as numbers."""
 
     x: Array  # float64 (rows, numbers)
@@ -115,7 +115,7 @@ class Table:
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class Matched:
     """Positions in the table, for one score."""
 
     seen: Array  # anything may be fitted to their columns; the shared ones come last
@@ -164,7 +164,7 @@ def measure(setting: Setting, seed: int) -> Scores:
 # ---- who has what --------------------------------------------------------------------------------
 
 
-def load(setting: Setting) -> Table:
+def load(setting: Setting) -> Measured:
     dataset = data.load(setting.name, rows=setting.read or None)
     parts = [part for part in (dataset.train, dataset.test) if part.y is not None]
     order = torch.cat([part.ids for part in parts]).argsort()  # as published
@@ -173,7 +173,7 @@ def load(setting: Setting) -> Table:
     people = hapt.subjects() if setting.split == "subject" else None
     if dataset.is_image:
         flat = x.flatten(1).double().numpy() / 255
-        return Table(flat, np.arange(flat.shape[1]), y, [""] * flat.shape[1], people)
+        return Measured(flat, np.arange(flat.shape[1]), y, [""] * flat.shape[1], people)
     numbers, owner = [], list[int]()
     for place, column in enumerate(dataset.columns):
         values = x[:, place].double().numpy()
@@ -181,10 +181,10 @@ def load(setting: Setting) -> Table:
         numbers += [values == code for code in range(many)] if many else [values]
         owner += [place] * (many or 1)
     names = [column.name for column in dataset.columns]
-    return Table(np.stack(numbers, 1).astype(np.float64), np.array(owner), y, names, people)
+    return Measured(np.stack(numbers, 1).astype(np.float64), np.array(owner), y, names, people)
 
 
-def columns(table: Table, setting: Setting, seed: int) -> tuple[Array, list[Array]]:
+def columns(table: Measured, setting: Setting, seed: int) -> tuple[Array, list[Array]]:
     """The task party's and each data party's: disjoint positions in `table.x`."""
     count = len(table.names)
     order = seeded(seed, "columns").permutation(count)
@@ -208,7 +208,7 @@ def columns(table: Table, setting: Setting, seed: int) -> tuple[Array, list[Arra
     return of[0], of[1:]
 
 
-def rows_of(table: Table, setting: Setting, seed: int) -> dict[str, Rows]:
+def rows_of(table: Measured, setting: Setting, seed: int) -> dict[str, Matched]:
     """The rows of every score; the task party's are shuffled, and its last ones shared."""
     order = seeded(seed, "rows").permutation(len(table.y))
     if len(order) < setting.rows:
@@ -221,26 +221,26 @@ def rows_of(table: Table, setting: Setting, seed: int) -> dict[str, Rows]:
     task, unseen = order[: setting.rows], order[setting.rows :]
     shared, local = task[-setting.shared :], task[: -setting.shared]
     test = local[:tested]
-    found = {"local": Rows(task[tested:], shared, local[tested:], test)}
+    found = {"local": Matched(task[tested:], shared, local[tested:], test)}
     if table.people is not None:
-        return found | {"all": Rows(task[tested:], shared, task[tested:], test)}
+        return found | {"all": Matched(task[tested:], shared, task[tested:], test)}
     mixed = seeded(seed, "all").permutation(task)
     cut = math.ceil(TESTED * len(task))
-    found["all"] = Rows(task, shared, mixed[cut:], mixed[:cut])
+    found["all"] = Matched(task, shared, mixed[cut:], mixed[:cut])
     if "new iid" in setting.scored:
-        found["new iid"] = Rows(task, shared, task, unseen[:NEW])
+        found["new iid"] = Matched(task, shared, task, unseen[:NEW])
     if "new dirichlet" in setting.scored:
         generator = seeded(seed, "dirichlet")
         classes = np.unique(table.y[unseen])
         shares = generator.dirichlet([0.1] * len(classes))
         labels = generator.choice(classes, NEW, p=shares)
         drawn = [generator.choice(unseen[table.y[unseen] == label]) for label in labels]
-        found["new dirichlet"] = Rows(task, shared, task, np.array(drawn))
+        found["new dirichlet"] = Matched(task, shared, task, np.array(drawn))
     if "new label" in setting.scored:
         last = table.y[order] == table.y.max()
         task, new = order[~last][: setting.rows], order[last][:NEW_OF_LABEL]
         joined = np.concatenate([task, new[: len(new) // 2]])
-        found["new label"] = Rows(task, task[-setting.shared :], joined, new[len(new) // 2 :])
+        found["new label"] = Matched(task, task[-setting.shared :], joined, new[len(new) // 2 :])
     return found
 
 
@@ -263,7 +263,7 @@ def standardised(x: Array, seen: Array) -> Array:
 
 
 def first_step(
-    table: Table, setting: Setting, task: Array, others: list[Array], shared: Array, seed: int
+    table: Measured, setting: Setting, task: Array, others: list[Array], shared: Array, seed: int
 ) -> Iterator[Target]:
     """FedSVD with each data party (§5.3), and at last with all of them, if they are several."""
     every = np.arange(len(shared))
@@ -280,10 +280,10 @@ def first_step(
 
 def further(
     variant: str,
-    table: Table,
+    table: Measured,
     own: Array,
     others: list[Array],
-    rows: Rows,
+    rows: Matched,
     targets: list[Target],
     setting: Setting,
     seed: int,
@@ -338,7 +338,7 @@ def _second_step(
 
 
 def timed(
-    table: Table, setting: Setting, task: Array, others: list[Array], seed: int
+    table: Measured, setting: Setting, task: Array, others: list[Array], seed: int
 ) -> dict[str, float]:
     """Seconds of FedSVD and of the auto-encoders, once for each data party."""
     rows = rows_of(table, setting, seed)["all"]
@@ -358,7 +358,7 @@ def timed(
 # ---- step 3 --------------------------------------------------------------------------------------
 
 
-def score(name: str, x: Array, y: Array, rows: Rows, seed: int) -> float:
+def score(name: str, x: Array, y: Array, rows: Matched, seed: int) -> float:
     """The share of the tested rows that a classifier names rightly."""
     trained = rows.trained
     if name == "lr100":

@@ -42,7 +42,7 @@ def active_and_passives(parties: Sequence[str], holder: str, options: Any) -> di
 
 
 @dataclass(frozen=True)
-class Start:
+class Prologue:
     """A phase that ends before the first message: runs that agree so far may share it."""
 
     phase: str
@@ -89,7 +89,7 @@ class Method:
     misfit: Callable[[Sequence[int], Any], str] = lambda widths, options: ""
     # What must be said about a run with these options: in its log, config.toml and report
     caveats: Callable[[Any], Sequence[str]] = lambda options: ()
-    start: Start | None = None  # what parties do before the first message, where it is long
+    start: Prologue | None = None  # what parties do before the first message, where it is long
     reference: str = ""  # the paper
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from torch import Tensor
 
 from colonnade.role import identity
-from colonnade.assembly.parties import Federation
+from colonnade.assembly.parties import Assembly
 from colonnade.config import Config
 from colonnade.errors import MethodError
 from colonnade.role.method import bind
@@ -31,7 +31,7 @@ Weights = Mapping[str, Mapping[str, Tensor]]
 
 def measure(
     settings: Config,
-    federation: Federation,
+    assembly: Assembly,
     weights: Mapping[str, Weights],
     metrics: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, dict[str, float]]:
@@ -41,12 +41,12 @@ def measure(
     metrics  of the run: the splits that were evaluated, and whose predictions count
     A party without which the method would not go on is left out.
     """
-    cast, holder = federation.cast, federation.parties[federation.holder]
+    cast, holder = assembly.cast, assembly.parties[assembly.holder]
     passives = [name for name in cast if _may_be_absent(name, settings, cast)]
     asked = settings.run.absence and settings.found.method.absent
     if not asked or not passives or len(cast) > MOST_PARTIES:
         return {}
-    members = {name: _copy(p, weights[name]) for name, p in federation.parties.items()}
+    members = {name: _copy(p, weights[name]) for name, p in assembly.parties.items()}
     found: dict[str, dict[str, float]] = {}
     for split, measured in metrics.items():
         labels = holder.splits[split].y

@@ -21,7 +21,7 @@ from colonnade.role import identity
 from colonnade import config as configuration
 from colonnade.assembly import files as own_rows
 from colonnade.align.phase import plainly
-from colonnade.assembly.parties import Federation
+from colonnade.assembly.parties import Assembly
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY, Column, Preparation, Split
 from colonnade.data.own import Own
@@ -254,23 +254,23 @@ class Trained:
     def labels(self) -> Tensor:
         """The true classes of the test rows, which only the label holder knows."""
         self._refuse_in_memory()
-        federation = self._federation()
-        y = federation.parties[federation.holder].splits["test"].y
+        assembly = self._federation()
+        y = assembly.parties[assembly.holder].splits["test"].y
         assert y is not None
         return y.cpu()
 
-    def _federation(self) -> Federation:
+    def _federation(self) -> Assembly:
         """The parties with the rows of the run, read once more."""
         if not self.config.files:
             return assemble.from_catalogue(self.config)
-        federation = own_rows.from_files(self.config)
-        for name, common in self._common(federation).items():
-            federation.parties[name].take(common)
-        return federation
+        assembly = own_rows.from_files(self.config)
+        for name, common in self._common(assembly).items():
+            assembly.parties[name].take(common)
+        return assembly
 
-    def _common(self, federation: Federation) -> dict[str, Tensor]:
+    def _common(self, assembly: Assembly) -> dict[str, Tensor]:
         """Which rows of own files were common, by party."""
-        names = {name: p.names for name, p in federation.parties.items() if p.names}
+        names = {name: p.names for name, p in assembly.parties.items() if p.names}
         return {} if self.config.align is None else plainly(names, self.config.align)
 
     def _names(self) -> dict[str, list[str]]:
@@ -286,7 +286,7 @@ class Trained:
 
     def _test_rows(self) -> dict[str, tuple[Tensor | None, Tensor]]:
         self._refuse_in_memory()
-        federation = self._federation()
+        assembly = self._federation()
         if not self.config.held_out() and self.config.files:
             raise DataError(
                 f"{self.path} kept no test rows (evaluate_every = 0, other rows at each party): "
@@ -295,7 +295,7 @@ class Trained:
         # Already prepared with the same statistics that were saved with the weights.
         return {
             name: (party.splits["test"].x, party.splits["test"].ids)
-            for name, party in federation.parties.items()
+            for name, party in assembly.parties.items()
             if party.splits
         }
 

@@ -11,21 +11,21 @@ from pathlib import Path
 from torch import Tensor
 
 from colonnade import store
-from colonnade.assembly.parties import Federation
+from colonnade.assembly.parties import Assembly
 from colonnade.metrics.images import psnr, ssim
 
 PICTURES = 12  # of every party, in the report
 FILE = "reconstruction.safetensors"
 
 
-def measure(federation: Federation, folder: Path) -> dict[str, dict[str, float]]:
+def measure(assembly: Assembly, folder: Path) -> dict[str, dict[str, float]]:
     """The mean over the rows, by measure and party; empty where nothing was attacked."""
     similar: dict[str, float] = {}
     decibels: dict[str, float] = {}
     pictures: dict[str, Tensor] = {}
-    for attacker in federation.parties.values():
+    for attacker in assembly.parties.values():
         for name, made in attacker.exhibits.items():
-            truth = federation.parties[name].splits["test"].x[: len(made)].cpu()
+            truth = assembly.parties[name].splits["test"].x[: len(made)].cpu()
             shares = [x.float() / 255 for x in (truth, made)]
             similar[name] = float(ssim(*shares).mean())
             decibels[name] = float(psnr(*shares).mean())

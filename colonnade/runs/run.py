@@ -19,7 +19,7 @@ from colonnade import store
 from colonnade import config as configuration
 from colonnade.results import folder as folders
 from colonnade.align import phase
-from colonnade.assembly.parties import Federation
+from colonnade.assembly.parties import Assembly
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY
 from colonnade.deploy.nvflare import kits
@@ -84,22 +84,22 @@ def run(
         )
     with reproducible(settings.run.threads, settings.run.device == "cuda"), ExitStack() as held:
         if parties is None and settings.files:
-            federation = rows.from_files(settings)
+            assembly = rows.from_files(settings)
         elif parties is None:
             if settings.align is not None:
                 raise ConfigError(["[align] is for the parties' own files, [parties.NAME] data"])
-            federation = assemble.from_catalogue(settings)
+            assembly = assemble.from_catalogue(settings)
         else:
-            federation = assemble.from_memory(settings, parties, test)
-        settings = replace(settings, partition=federation.partition)
+            assembly = assemble.from_memory(settings, parties, test)
+        settings = replace(settings, partition=assembly.partition)
         if parties is not None:
             settings = replace(settings, data=replace(settings.data, name=IN_MEMORY))
-        _check_loss(lose or {}, federation)
+        _check_loss(lose or {}, assembly)
         why = settings.found.method.simulated(settings.options)
         if runtime in APART and why:
             raise ConfigError([f"{why}: only a simulation may do that, --runtime local"])
         if runtime in APART:
-            hub_of(settings, federation)
+            hub_of(settings, assembly)
         if runtime == "nvflare":
             kits.need_nvflare()
         # 2. The folder: new, or one to go on with.
@@ -119,37 +119,37 @@ def run(
             held.enter_context(folders.alone(folder))
         if runtime in APART:
             return _run_processes(
-                settings, federation, folder, observer, processes or Options(), attempt, runtime
+                settings, assembly, folder, observer, processes or Options(), attempt, runtime
             )
         earlier = folders.seconds_so_far(folder) if resume else 0.0
         book = Ledger(folder / "ledger.jsonl", attempt)
         recorder = Recorder(folder / "record", settings.run.record) if settings.run.record else None
-        checkpoints = Checkpoints(folder / "checkpoints", list(federation.parties), book.flush)
+        checkpoints = Checkpoints(folder / "checkpoints", list(assembly.parties), book.flush)
         if resume:
             first = settings.found.method.start
             for name, snapshot in checkpoints.latest(first.phase if first else "").items():
-                federation.parties[name].resume(snapshot)
-        elif starts is not None and (start := _shared_start(settings, federation, Path(starts))):
+                assembly.parties[name].resume(snapshot)
+        elif starts is not None and (start := _shared_start(settings, assembly, Path(starts))):
             for name, snapshot in start.snapshots().items():
-                federation.parties[name].resume(snapshot)
-            for party in federation.parties.values():
+                assembly.parties[name].resume(snapshot)
+            for party in assembly.parties.values():
                 party.on_phase_end = start.keep
-        for party in federation.parties.values():
+        for party in assembly.parties.values():
             party.on_epoch, party.on_checkpoint = observer.epoch, checkpoints.save
         if settings.found.method.signs(settings.options):
             identities = identity.simulated(
-                list(federation.parties), f"{settings.sha256()} attempt {attempt}"
+                list(assembly.parties), f"{settings.sha256()} attempt {attempt}"
             )
-            for name, party in federation.parties.items():
+            for name, party in assembly.parties.items():
                 party.identity = identities[name]
         # 3. Run the roles.
         status, problem, warnings = "failed", "", list[str]()
         ended: BaseException | None = None
         setup = time.perf_counter() - began
-        meters = {name: party.meter for name, party in federation.parties.items()}
+        meters = {name: party.meter for name, party in assembly.parties.items()}
         observer.began(settings, meters, book)
         try:
-            warnings = _train(settings, federation, book, recorder, checkpoints, lose)
+            warnings = _train(settings, assembly, book, recorder, checkpoints, lose)
             status = "finished"
         except KeyboardInterrupt as stop:
             status, ended = "stopped", stop
@@ -170,17 +170,17 @@ def run(
                 settings,
                 name=folder.name,
                 runtime="local",
-                data=federation.facts(),
-                cast=federation.cast,
-                holder=federation.holder,
-                accounts={n: account(p, federation.holder) for n, p in federation.parties.items()},
+                data=assembly.facts(),
+                cast=assembly.cast,
+                holder=assembly.holder,
+                accounts={n: account(p, assembly.holder) for n, p in assembly.parties.items()},
                 wire=ledger.summarise(ledger.read(folder / "ledger.jsonl"), settings.kinds),
                 setup=setup,
                 seconds=seconds,
             )
             content["wire"]["head"] = book.head
             content["warnings"] += [
-                *federation.warnings,
+                *assembly.warnings,
                 *warnings,
                 *divergence(content["history"]),
             ]
@@ -189,16 +189,16 @@ def run(
             if ended is not None:
                 _tell_spent(ended, folder)
         # 5. The trained models; checkpoints have done their work.
-        for party in federation.parties.values():
+        for party in assembly.parties.values():
             folders.save_weights(party, folder / "weights.part")
             if settings.found.method.ids_only:
                 rows.write_common(party, folder / "parties" / party.name)
         (folder / "weights.part").rename(folder / "weights")  # all of them make a finished run
         folders.finish(folder)
         checkpoints.clear()
-        weights = {name: party.weights() for name, party in federation.parties.items()}
-        _measure_absence(settings, federation, weights, content, folder)
-        if attacked := exhibits.measure(federation, folder):
+        weights = {name: party.weights() for name, party in assembly.parties.items()}
+        _measure_absence(settings, assembly, weights, content, folder)
+        if attacked := exhibits.measure(assembly, folder):
             content["metrics"]["test"] |= attacked
             store.write_text(json.dumps(content, indent=1), folder / "result.json")
     return Result(content, folder)
@@ -206,7 +206,7 @@ def run(
 
 def _run_processes(
     settings: Config,
-    federation: Federation,
+    assembly: Assembly,
     folder: Path,
     observer: Observer,
     options: Options,
@@ -216,7 +216,7 @@ def _run_processes(
     """Steps 3 to 6, with one process per party."""
     drive = Machine if runtime == "nvflare" else None
     try:
-        content = launch(settings, federation, folder, observer, options, attempt, drive, runtime)
+        content = launch(settings, assembly, folder, observer, options, attempt, drive, runtime)
     except KeyboardInterrupt as stop:
         folders.tell(stop, folder, f"go on with: colonnade run --resume {folder}")
         _tell_spent(stop, folder)
@@ -227,22 +227,22 @@ def _run_processes(
         raise
     (folder / "weights.part").rename(folder / "weights")
     folders.finish(folder)
-    saved = {name: folder / "weights" / name for name in federation.cast}
+    saved = {name: folder / "weights" / name for name in assembly.cast}
     if all(path.with_suffix(".json").exists() for path in saved.values()):  # nobody was lost
         weights = {name: store.load(path)["weights"] for name, path in saved.items()}
-        _measure_absence(settings, federation, weights, content, folder)
+        _measure_absence(settings, assembly, weights, content, folder)
     return Result(content, folder)
 
 
 def _measure_absence(
     settings: Config,
-    federation: Federation,
+    assembly: Assembly,
     weights: Mapping[str, Any],
     content: dict[str, Any],
     folder: Path,
 ) -> None:
     """6. What is left without each party; nothing else changes by it."""
-    found = absence.measure(settings, federation, weights, content["metrics"])
+    found = absence.measure(settings, assembly, weights, content["metrics"])
     for split, shares in found.items():
         content["metrics"][split]["absent"] = shares
     if found:
@@ -256,13 +256,13 @@ def _tell_spent(error: BaseException, folder: Path) -> None:
         error.add_note(spent)
 
 
-def _shared_start(settings: Config, federation: Federation, folder: Path) -> SharedStart | None:
+def _shared_start(settings: Config, assembly: Assembly, folder: Path) -> SharedStart | None:
     """What this run may share with others, under all that decides it."""
     start = settings.found.method.start
     if start is None:
         return None
     place = folder / settings.start_sha256()
-    return SharedStart(place, start.phase, list(federation.parties))
+    return SharedStart(place, start.phase, list(assembly.parties))
 
 
 def _same_runtime(asked: str | None, before: str, folder: Path) -> Any:
@@ -273,7 +273,7 @@ def _same_runtime(asked: str | None, before: str, folder: Path) -> Any:
 
 def _train(
     settings: Config,
-    federation: Federation,
+    assembly: Assembly,
     book: Ledger,
     recorder: Recorder | None,
     checkpoints: Checkpoints,
@@ -283,24 +283,24 @@ def _train(
     method = settings.found.method
     mail = local.Mailboxes(settings.kinds, book, settings.run.strict, recorder)
     options, truth = settings.align, dict[str, Tensor]()
-    names = {name: party.names for name, party in federation.parties.items() if party.names}
+    names = {name: party.names for name, party in assembly.parties.items() if party.names}
     if options is not None and names:
         truth = phase.plainly(names, options)
 
     def start(party: Party, wire: Wire) -> Any:
         program = method.roles[party.role].train
-        role = bind(program, party, federation.cast, wire, settings.options)
+        role = bind(program, party, assembly.cast, wire, settings.options)
         if options is None or not truth:
             return role
         peers = [Peer(name, wire) for name in truth if name != party.name]
         return phase.aligned(role, party, peers, options, truth.get(party.name))
 
-    local.run(federation.parties, start, mail, lose, finished=checkpoints.finish)
+    local.run(assembly.parties, start, mail, lose, finished=checkpoints.finish)
     return mail.warnings(method.loose)
 
 
-def _check_loss(lose: Mapping[str, int], federation: Federation) -> None:
+def _check_loss(lose: Mapping[str, int], assembly: Assembly) -> None:
     for name in lose:
-        if name not in federation.parties:
-            parties = ", ".join(federation.parties)
+        if name not in assembly.parties:
+            parties = ", ".join(assembly.parties)
             raise RunError(f"lose = '{name}': no such party; there are {parties}")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from colonnade import methods
-from colonnade.config import settings as config
 from colonnade.config import dumps, load
+from colonnade.config import settings as config
 from colonnade.errors import ConfigError
 from colonnade.methods import splitnn
 from colonnade.role.recipe import Recipe

@@ -62,7 +62,7 @@ class Two:
     def mine(self, name: str, **changes: Any) -> Mine:
         path = self.folder / f"{name}.csv"
 
-        def read(shared: Federation) -> rows.Rows:
+        def read(shared: Federation) -> rows.OwnRows:
             return rows.from_file(path, name, shared.run, labelled=name == "bank")
 
         given = Mine(

@@ -18,7 +18,7 @@ from colonnade.errors import ConfigError, DataError
 from colonnade.reproduce import catalogue, enrichment, plan, study
 from colonnade.reproduce.enrichment import Study
 from colonnade.reproduce.plan import Size
-from colonnade.reproduce.study import LOCAL, Setting, Table
+from colonnade.reproduce.study import LOCAL, Measured, Setting
 
 NAMES = [name for name in catalogue.names() if name.startswith("vfedtrans-")]
 TREE: dict[str, Any] = {
@@ -36,13 +36,13 @@ SMALL = Setting(
 
 
 @pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> Table:
+def toy(monkeypatch: pytest.MonkeyPatch) -> Measured:
     """400 rows of 20 columns in 3 classes; column 3 has gaps."""
     generator = np.random.default_rng(0)
     y = np.arange(400) % 3
     x = generator.normal(size=(400, 20)) + y[:, None] * generator.normal(size=20)
     x[::7, 3] = np.nan
-    table = Table(x, np.arange(20), y, [f"column {k}" for k in range(20)], None)
+    table = Measured(x, np.arange(20), y, [f"column {k}" for k in range(20)], None)
     monkeypatch.setattr(study, "load", lambda setting: table)
     return table
 
@@ -57,7 +57,7 @@ def found(name: str) -> Study:
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_no_tested_row_is_fitted_to_and_none_is_shared(toy: Table, seed: int) -> None:
+def test_no_tested_row_is_fitted_to_and_none_is_shared(toy: Measured, seed: int) -> None:
     scored = ("local", "all", "new iid", "new dirichlet", "new label")
     divided = study.rows_of(toy, replace(SMALL, scored=scored), seed)
     assert set(divided) == set(scored)
@@ -77,7 +77,7 @@ def test_no_tested_row_is_fitted_to_and_none_is_shared(toy: Table, seed: int) ->
     assert (toy.y[new.trained] == 2).any()
 
 
-def test_subjects_are_either_trained_on_or_tested(toy: Table) -> None:
+def test_subjects_are_either_trained_on_or_tested(toy: Measured) -> None:
     people = np.repeat(np.arange(20), 20)
     rows = study.rows_of(replace(toy, people=people), SMALL, 0)
     for divided in rows.values():
@@ -86,7 +86,7 @@ def test_subjects_are_either_trained_on_or_tested(toy: Table) -> None:
 
 
 @pytest.mark.parametrize("order", ["first", "random"])
-def test_columns_are_disjoint_and_categories_stay_together(toy: Table, order: Any) -> None:
+def test_columns_are_disjoint_and_categories_stay_together(toy: Measured, order: Any) -> None:
     wide = replace(toy, owner=np.arange(20) // 2, names=[str(k) for k in range(10)])
     setting = replace(SMALL, task_columns=3, data_columns=2, parties=3, columns=order)
     task, others = study.columns(wide, setting, 0)
@@ -98,7 +98,7 @@ def test_columns_are_disjoint_and_categories_stay_together(toy: Table, order: An
         study.columns(wide, replace(setting, parties=4), 0)
 
 
-def test_statistics_are_of_the_rows_that_may_be_seen(toy: Table) -> None:
+def test_statistics_are_of_the_rows_that_may_be_seen(toy: Measured) -> None:
     seen = np.arange(50)
     scaled = study.standardised(toy.x, seen)
     assert np.allclose(scaled[seen].mean(0), 0) and (scaled[toy.x != toy.x] == 0).all()
@@ -108,7 +108,7 @@ def test_statistics_are_of_the_rows_that_may_be_seen(toy: Table) -> None:
 
 
 def test_tested_rows_leave_no_trace_in_the_further_columns(
-    toy: Table, monkeypatch: pytest.MonkeyPatch
+    toy: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = study.rows_of(toy, SMALL, 0)["local"]
     moved = replace(toy, x=toy.x.copy(), y=toy.y.copy())
@@ -121,7 +121,7 @@ def test_tested_rows_leave_no_trace_in_the_further_columns(
     )
 
 
-def _further(table: Table, variant: str, setting: Setting = SMALL) -> Any:
+def _further(table: Measured, variant: str, setting: Setting = SMALL) -> Any:
     task, others = study.columns(table, setting, 0)
     rows = study.rows_of(table, setting, 0)["local"]
     targets = list(study.first_step(table, setting, task, others, rows.shared, 0))
@@ -132,7 +132,7 @@ def _further(table: Table, variant: str, setting: Setting = SMALL) -> Any:
 # ---- variants ------------------------------------------------------------------------------------
 
 
-def test_variants_differ_and_have_their_width(toy: Table) -> None:
+def test_variants_differ_and_have_their_width(toy: Measured) -> None:
     made = {variant: _further(toy, variant) for variant in SMALL.variants}
     q, rank = SMALL.q, 14
     wide = {LOCAL: 0, "paper's settings": rank, "published code": 6, "FULL": 8}
@@ -144,14 +144,14 @@ def test_variants_differ_and_have_their_width(toy: Table) -> None:
         assert all(np.abs(first - other).max() > 1e-3 for other in codes[number + 1 :])
 
 
-def test_several_data_parties_give_a_code_each_or_one_together(toy: Table) -> None:
+def test_several_data_parties_give_a_code_each_or_one_together(toy: Measured) -> None:
     several = replace(SMALL, data_columns=4, parties=3)
     assert _further(toy, "distilled", several).shape[1] == 3 * several.q
     assert _further(toy, "distilled, one FedSVD", several).shape[1] == several.q
     assert _further(toy, "PCA", replace(several, q=2)).shape[1] == 6
 
 
-def test_published_code_is_not_fitted_to_the_samples_own_rows(toy: Table) -> None:
+def test_published_code_is_not_fitted_to_the_samples_own_rows(toy: Measured) -> None:
     """A second Aᵀ mixes the rows, and keeps their lengths together."""
     task, others = study.columns(toy, SMALL, 0)
     rows = study.rows_of(toy, SMALL, 0)["local"]
@@ -162,7 +162,7 @@ def test_published_code_is_not_fitted_to_the_samples_own_rows(toy: Table) -> Non
     assert float((u - target.u).abs().max()) > 0.05
 
 
-def test_scores_are_repeated_and_every_classifier_works(toy: Table) -> None:
+def test_scores_are_repeated_and_every_classifier_works(toy: Measured) -> None:
     pytest.importorskip("xgboost")
     every = replace(SMALL, classifiers=study.CLASSIFIERS, variants=(LOCAL, "PCA"))
     scores = study.measure(every, 0)
@@ -172,7 +172,7 @@ def test_scores_are_repeated_and_every_classifier_works(toy: Table) -> None:
     assert again == {key: scores[key] for key in again}
 
 
-def test_time_has_two_parts(toy: Table) -> None:
+def test_time_has_two_parts(toy: Measured) -> None:
     taken = study.measure(replace(SMALL, parties=2, data_columns=4, seconds=True), 0)["seconds"]
     assert math.isclose(taken["step 1"] + taken["step 2"], taken["steps 1 and 2"])
 

@@ -63,7 +63,7 @@ def test_it_leaves_no_trace_in_the_parties(
 ) -> None:
     """Parties, random numbers and gradient mode are as they were."""
     checked = config.load(settings(method))
-    kept: list[assemble.Federation] = []
+    kept: list[assemble.Assembly] = []
     measure, original = absence.measure, assemble.from_catalogue
 
     def spy(*arguments: Any) -> Any:

@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from colonnade import store
-from colonnade.assembly.parties import Federation
+from colonnade.assembly.parties import Assembly
 from colonnade.config import Config
 from colonnade.config import federation as federations
 from colonnade.deploy.nvflare import job, kits, sitefile
-from colonnade.deploy.nvflare.submit import Session
+from colonnade.deploy.nvflare.submit import Console
 from colonnade.deploy.supervisor import Options
 from colonnade.errors import FederationError, RoleFailed, RunError
 from colonnade.results.observer import Observer
@@ -111,7 +111,7 @@ class Engine:
             for name, process in self.processes.items():
                 if process.poll() is not None:
                     raise RunError(f"the engine's '{name}' ended at once: {self._said(name)}")
-            with suppress(RunError), Session(self.kit, 5.0) as session:
+            with suppress(RunError), Console(self.kit, 5.0) as session:
                 if session.sites() >= set(self.parties):
                     return
             time.sleep(0.2)
@@ -159,12 +159,12 @@ class Machine:
     def __init__(
         self,
         settings: Config,
-        federation: Federation,
+        assembly: Assembly,
         folder: Path,
         observer: Observer,
         options: Options,
     ) -> None:
-        self.folder, self.observer, self.names = folder, observer, tuple(federation.parties)
+        self.folder, self.observer, self.names = folder, observer, tuple(assembly.parties)
         self.ready, self.warnings = 0.0, list[str]()
 
     def run(self) -> None:
@@ -175,7 +175,7 @@ class Machine:
         try:
             provision(place, shared)
             settle(place, shared.name, {name: site_file(self.folder, name) for name in self.names})
-            with Engine(place, self.names) as engine, Session(engine.kit) as session:
+            with Engine(place, self.names) as engine, Console(engine.kit) as session:
                 outcome = session.run(shared, shared.name, False, place, self.observer)
         finally:
             self._tidy(place)

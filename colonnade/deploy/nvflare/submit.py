@@ -71,7 +71,7 @@ def submit(
     """
     began = time.perf_counter()
     observer = observer or Observer()
-    with Session(kit) as session, ExitStack() as held:
+    with Console(kit) as session, ExitStack() as held:
         session.check(federation)  # before anything is written
         folder, attempt, token, relay = _folder(federation, kit, out, resume, overwrite, relay)
         held.enter_context(folders.alone(folder))
@@ -98,14 +98,14 @@ def submit(
     return Result(content, folder)
 
 
-class Session:
+class Console:
     """A connection with the engine's server, as the holder of a startup kit."""
 
     def __init__(self, kit: Path, seconds: float = CONNECT_SECONDS) -> None:
         self._kit, self._seconds = kit, seconds
         self._api: Any = None
 
-    def __enter__(self) -> Session:
+    def __enter__(self) -> Console:
         kits.need_nvflare()
         from nvflare.fuel.flare_api.flare_api import new_secure_session
 

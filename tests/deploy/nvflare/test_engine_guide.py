@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from colonnade.deploy.nvflare.kits import ADMIN
-from colonnade.deploy.nvflare.submit import Session
+from colonnade.deploy.nvflare.submit import Console
 from colonnade.errors import RunError
 
 pytest.importorskip("nvflare")
@@ -58,7 +58,7 @@ def await_sites(folder: Path) -> None:
     """As a reader would, until the two sites are connected."""
     until = time.monotonic() + SECONDS
     while time.monotonic() < until:
-        with suppress(RunError), Session(folder / "lead" / "kits" / ADMIN, 5.0) as session:
+        with suppress(RunError), Console(folder / "lead" / "kits" / ADMIN, 5.0) as session:
             if session.sites() >= {"bank", "shop"}:
                 return
         time.sleep(0.3)

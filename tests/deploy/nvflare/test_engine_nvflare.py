@@ -31,7 +31,7 @@ from colonnade.config.federation import Federation
 from colonnade.deploy import doctor, member
 from colonnade.deploy.nvflare import job, kits, machine, sitefile
 from colonnade.deploy.nvflare.machine import Engine
-from colonnade.deploy.nvflare.submit import Session, submit
+from colonnade.deploy.nvflare.submit import Console, submit
 from colonnade.deploy.supervisor import Options, hand_out
 from colonnade.errors import FederationError, RoleFailed, RunError
 from colonnade.net import certs
@@ -242,7 +242,7 @@ def test_a_job_may_not_bring_code(place: Place) -> None:
     folder = job.write(place.shared["splitnn"], "code", False, place.folder / "code")
     (folder / "app" / "custom").mkdir()
     (folder / "app" / "custom" / "x.py").touch()
-    with Session(place.engine.kit) as session:
+    with Console(place.engine.kit) as session:
         number = session._api.submit_job(str(folder))
         until = time.monotonic() + WAIT
         while not (told := session._api.get_job_meta(number)).get("job_deploy_detail"):
@@ -254,7 +254,7 @@ def test_a_job_may_not_bring_code(place: Place) -> None:
 def test_who_submits_may_not_look_at_a_machine(place: Place) -> None:
     from nvflare.fuel.flare_api.api_spec import AuthorizationError
 
-    with Session(place.engine.kit) as session:
+    with Console(place.engine.kit) as session:
         for name in ("bank", "server"):
             with pytest.raises(AuthorizationError, match="not authorized"):
                 session._api.ls_target(name)
