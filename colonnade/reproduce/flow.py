@@ -17,6 +17,7 @@ from colonnade.reproduce.enrichment import Study
 from colonnade.reproduce.page import write_page
 from colonnade.reproduce.plan import Planned, Size
 from colonnade.reproduce.table import Table
+from colonnade.results.result import commit
 from colonnade.version import __version__
 
 SCHEMA = 1
@@ -63,6 +64,7 @@ class Request:
 def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, Any], Path]:
     """Fill the table as far as possible; its content and the folder it lies in."""
     watch = watch or Watch()
+    commit()  # a wrong COLONNADE_COMMIT is said now, not after the first training
     # 1. What is to be run.
     table = catalogue.find(request.name)
     mode = table.fast if request.size == "fast" else table.full

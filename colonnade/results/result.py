@@ -10,6 +10,7 @@ import json
 import math
 import os
 import platform
+import re
 import shutil
 import subprocess
 from collections.abc import Mapping
@@ -21,13 +22,14 @@ import torch
 from torch import Tensor
 
 from colonnade.config import Config
-from colonnade.errors import RunError
+from colonnade.errors import InputError, RunError
 from colonnade.role.party import Party
 from colonnade.version import __version__
 
 SCHEMA = 1
 # Of a party's history: what is not a number that the method logged.
 NOT_LOGGED = ("phase", "epoch", "of", "seconds", "others")
+COMMIT = "COLONNADE_COMMIT"  # the environment variable that names it where there is no repository
 
 
 @dataclass(frozen=True)
@@ -230,10 +232,16 @@ def _environment(settings: Config) -> dict[str, Any]:
 
 
 def commit() -> str:
-    """The commit of the source tree, with a + where it was changed; empty outside of one."""
-    git = shutil.which("git")
+    """The commit of the source tree, with a + where it was changed; empty where nobody knows.
+
+    A copy of the tree without its repository is told: COLONNADE_COMMIT. Where there is a
+    repository, that says it, and the variable counts for nothing.
+    """
     source = Path(__file__).resolve().parents[2]
-    if git is None or not (source / ".git").exists():
+    if not (source / ".git").exists():
+        return _handed_over()
+    git = shutil.which("git")
+    if git is None:
         return ""
     show = subprocess.run(
         [git, "-C", os.fspath(source), "describe", "--always", "--dirty=+", "--exclude=*"],
@@ -242,6 +250,16 @@ def commit() -> str:
         check=False,
     )
     return show.stdout.strip()
+
+
+def _handed_over() -> str:
+    named = os.environ.get(COMMIT, "")
+    if named and not re.fullmatch(r"[0-9a-f]{7,40}\+?", named):
+        raise InputError(
+            f"{COMMIT} is {named!r}, which is no commit: give 7 to 40 of 0-9 and a-f, and a + "
+            "behind them where files were changed since"
+        )
+    return named
 
 
 def read_json(path: Path) -> dict[str, Any]:
