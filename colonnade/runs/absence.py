@@ -14,10 +14,10 @@ from typing import Any
 
 from torch import Tensor
 
-from colonnade.role import identity
 from colonnade.assembly.parties import Assembly
 from colonnade.config import Config
 from colonnade.errors import MethodError
+from colonnade.role import identity
 from colonnade.role.method import bind
 from colonnade.role.party import Party
 from colonnade.runtime import local

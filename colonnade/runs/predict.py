@@ -15,21 +15,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade.assembly import parties as assemble
-from colonnade import data, report, store
-from colonnade.role import identity
 from colonnade import config as configuration
-from colonnade.assembly import files as own_rows
+from colonnade import data, report, store
 from colonnade.align.phase import plainly
+from colonnade.assembly import files as own_rows
+from colonnade.assembly import parties as assemble
 from colonnade.assembly.parties import Assembly
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY, Column, Preparation, Split
 from colonnade.data.own import Own
 from colonnade.errors import DataError, RunError
-from colonnade.role.method import bind
 from colonnade.partition import View
-from colonnade.role.party import Party, Schedule
 from colonnade.results.result import read_json
+from colonnade.role import identity
+from colonnade.role.method import bind
+from colonnade.role.party import Party, Schedule
 from colonnade.runtime import local
 from colonnade.runtime.drive import reproducible
 from colonnade.wire import Ledger, Wire

@@ -12,25 +12,27 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from colonnade.runs import absence, reconstructions as exhibits
-from colonnade.assembly import parties as assemble, files as rows
-from colonnade.role import identity
-from colonnade import store
 from colonnade import config as configuration
-from colonnade.results import folder as folders
+from colonnade import store
 from colonnade.align import phase
+from colonnade.assembly import files as rows
+from colonnade.assembly import parties as assemble
 from colonnade.assembly.parties import Assembly
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY
 from colonnade.deploy.nvflare import kits
 from colonnade.deploy.nvflare.machine import Machine
-from colonnade.errors import ColonnadeError, ConfigError, RunError
 from colonnade.deploy.supervisor import Options, hub_of, launch
-from colonnade.role.method import bind
-from colonnade.results.observer import Observer
-from colonnade.role.party import Party
+from colonnade.errors import ColonnadeError, ConfigError, RunError
 from colonnade.report.prose import budget
+from colonnade.results import folder as folders
+from colonnade.results.observer import Observer
 from colonnade.results.result import Result, account, combine, divergence, read_json
+from colonnade.role import identity
+from colonnade.role.method import bind
+from colonnade.role.party import Party
+from colonnade.runs import absence
+from colonnade.runs import reconstructions as exhibits
 from colonnade.runtime import local
 from colonnade.runtime.checkpoint import Checkpoints, SharedStart
 from colonnade.runtime.drive import reproducible

@@ -12,11 +12,11 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 import colonnade
-from colonnade.runs import absence
-from colonnade.assembly import parties as assemble
 from colonnade import config
+from colonnade.assembly import parties as assemble
 from colonnade.errors import DataError, MethodError
 from colonnade.role.party import Party
+from colonnade.runs import absence
 from colonnade.runtime import local
 
 

@@ -17,10 +17,9 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 import colonnade
-from colonnade.assembly import parties as assemble
-from colonnade.results import folder
-from colonnade import store
 from colonnade import config as configuration
+from colonnade import store
+from colonnade.assembly import parties as assemble
 from colonnade.errors import (
     ColonnadeError,
     ConfigError,
@@ -31,6 +30,7 @@ from colonnade.errors import (
     RunError,
 )
 from colonnade.methods import splitnn
+from colonnade.results import folder
 from colonnade.results.observer import Observer
 from colonnade.results.result import read_json
 
