@@ -27,7 +27,12 @@ ColonnadeError
 A message says who, what, why, and what to do next.
 """
 
+from collections.abc import Iterable
+from difflib import get_close_matches
+
 SHOWN = 20  # mistakes that fit a screen
+LISTED = 40  # names that one message lists
+OTHERWISE = {"learning_rate": "lr", "network": "model", "dataset": "data"}  # elsewhere so called
 
 
 class ColonnadeError(Exception):
@@ -132,6 +137,33 @@ class Deadlock(ColonnadeError):
 
 class RoleFailed(ColonnadeError):
     """A role raised; the cause is chained."""
+
+
+def nearest(name: str, valid: Iterable[str]) -> str | None:
+    """The valid name that `name` probably stands for."""
+    lower = {other.casefold(): other for other in valid}
+    if (other := OTHERWISE.get(name)) in lower:
+        return other
+    given = name.casefold()
+    near = get_close_matches(given, lower, n=1, cutoff=0.6)
+    if not near and len(given) > 2:  # "dimension" for "dim", "khan" for "microarray-khan"
+        near = [other for other in lower if other in given or given in other]
+    return lower[near[0]] if len(near) == 1 else None
+
+
+def unknown(name: str, valid: Iterable[str], where: str = "", what: str = "key") -> str:
+    """The one sentence about a name that does not exist.
+
+    "no key 'epoch' at the top level: did you mean 'epochs'?", or which names there are.
+    """
+    names = sorted(valid)
+    if near := nearest(name, names):
+        hint = f"did you mean '{near}'?"
+    else:
+        between = "; " if any("," in each for each in names) else ", "  # names of a paper's rows
+        more = f"{between}and {len(names) - LISTED} more" if len(names) > LISTED else ""
+        hint = f"one of {between.join(names[:LISTED]) or 'none'}{more}"
+    return f"no {what} '{name}'{' ' if where else ''}{where}: {hint}"
 
 
 def _listed(problems: list[str], where: str) -> str:

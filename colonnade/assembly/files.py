@@ -19,7 +19,6 @@ from __future__ import annotations
 import csv
 import hashlib
 import hmac
-import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +29,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade import data, store
+from colonnade import data, store, toml
 from colonnade.align import normalise
 from colonnade.align.phase import COMMON, plainly
 from colonnade.assembly.parties import (
@@ -46,7 +45,6 @@ from colonnade.assembly.parties import (
     schedule_of,
 )
 from colonnade.config import Config
-from colonnade.config import read as read_table_of
 from colonnade.data import Column, Preparation, Split
 from colonnade.data.own import Own, OwnFile
 from colonnade.data.own import read as read_table
@@ -410,14 +408,8 @@ def described(path: Path) -> OwnFile:
     which of its columns are what."""
     if path.suffix != ".toml":
         return OwnFile(str(path))
-    try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"{path}: {error.strerror or error}") from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise DataError(f"{path} is not valid TOML: {error}") from None
     problems: list[str] = []
-    file: OwnFile = read_table_of(OwnFile, table, "", problems)
+    file: OwnFile = toml.read(OwnFile, toml.load(path), "", problems)
     if problems:
         raise ConfigError([f"{path}: {problem}" for problem in problems])
     return replace(file, data=str(file.path(path.parent)))

@@ -1,18 +1,8 @@
-"""One flat TOML file describes a run, another one a federation; mistakes are told all at once."""
+"""What describes a run, and what a federation; mistakes are reported all at once."""
 
-from colonnade.config.settings import (
-    FITS,
-    Checkpoint,
-    Config,
-    Data,
-    Run,
-    check_name,
-    dumps,
-    load,
-    read,
-    same_but_for_case,
-    unknown,
-)
+from colonnade.config.checks import check_name, same_but_for_case
+from colonnade.config.reader import load
+from colonnade.config.settings import FITS, Checkpoint, Config, Data, Run, dumps
 
 __all__ = [
     "FITS",
@@ -23,7 +13,5 @@ __all__ = [
     "check_name",
     "dumps",
     "load",
-    "read",
     "same_but_for_case",
-    "unknown",
 ]

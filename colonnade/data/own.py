@@ -14,7 +14,6 @@ too long for an index, without a word.
 from __future__ import annotations
 
 import csv
-import difflib
 import gzip
 import re
 import zlib
@@ -33,7 +32,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from colonnade.data.types import Column
-from colonnade.errors import DataError
+from colonnade.errors import DataError, nearest, unknown
 
 CHUNK = 1 << 18  # cells that are text in memory at a time
 MOST_CATEGORIES = 1000
@@ -189,17 +188,14 @@ def _choose(
 
 
 def _no_column(path: Path, name: str, names: list[str]) -> DataError:
-    lower = {other.casefold(): other for other in names}
-    near = difflib.get_close_matches(name.casefold(), lower, n=3, cutoff=0.6)
     if len(names) == 1:
         mark = next((repr(one) for one in " :^~#/" if one in names[0]), "something else")
         return DataError(
-            f"{path} has no column '{name}' but one column only, {_short(names[0])}: cells are "
+            f"{path}: no column '{name}', but one column only, {_short(names[0])}: cells are "
             f"separated by none of , ; tab |. It looks like {mark}: set delimiter"
         )
-    hint = f"Is it {' or '.join(repr(lower[other]) for other in near)}?" if near else ""
-    hint = hint or f"It has {_listed(names)}; the first line must name the columns"
-    return DataError(f"{path} has no column '{name}'. {hint}")
+    rule = "" if nearest(name, names) else "; the first line must name the columns"
+    return DataError(f"{path}: {unknown(name, names, what='column')}{rule}")
 
 
 # --- 1. numbers

@@ -20,7 +20,6 @@ import ssl
 import tempfile
 import threading
 import time
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -33,6 +32,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from colonnade import config as configuration
+from colonnade import toml
 from colonnade.align import KINDS
 from colonnade.align.phase import keep, plainly
 from colonnade.assembly import files as own_rows
@@ -111,8 +111,8 @@ def examine(path: Path, mine: Mine | None = None) -> list[Check]:
 def is_run(path: Path) -> bool:
     """Whether it says what to run on this machine, and is no federation file."""
     try:
-        return "method" in tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return "method" in toml.load(path)
+    except ConfigError:
         return False  # which a federation file's reader explains
 
 

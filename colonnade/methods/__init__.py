@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import importlib
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-from colonnade.errors import MethodError
+from colonnade.errors import MethodError, unknown
 from colonnade.plugin import load_module
 from colonnade.role.method import Method
 
@@ -61,12 +60,7 @@ def find(name: str, folder: Path | None = None) -> Found:
                 return _found(importlib.import_module(entry.module), name)
             except ImportError as error:
                 raise MethodError(f"method '{name}' ({entry.value}): {error}") from error
-    near = difflib.get_close_matches(name, names(), n=1)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    raise MethodError(
-        f"method = '{name}': no such method.{hint} There are {', '.join(names())}; "
-        "or give a file that ends in .py"
-    )
+    raise MethodError(unknown(name, names(), "(a file's name ends in .py)", "method"))
 
 
 def _found(module: ModuleType, name: str) -> Found:

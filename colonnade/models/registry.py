@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from difflib import get_close_matches
 from functools import partial
 from types import MappingProxyType
 from typing import Any, get_args
@@ -12,7 +11,7 @@ from typing import Any, get_args
 import torch
 from torch import nn
 
-from colonnade.errors import ConfigError
+from colonnade.errors import ConfigError, unknown
 from colonnade.models.cnn import cnn, lenet
 from colonnade.models.layers import Activation, Padding
 from colonnade.models.mlp import mlp
@@ -76,9 +75,7 @@ def head(name: str, dim: int, classes: int) -> nn.Module:
 
 def _builder(name: str) -> Build:
     if name not in BUILDERS:
-        near = get_close_matches(name, BUILDERS, n=1, cutoff=0.5)
-        hint = f"Did you mean '{near[0]}'?" if near else f"There are {', '.join(BUILDERS)}."
-        raise ConfigError([f"there is no model '{name}'. {hint}"])
+        raise ConfigError([unknown(name, BUILDERS, what="model")])
     return BUILDERS[name]
 
 
@@ -99,9 +96,7 @@ def _option_problems(name: str, given: dict[str, Any]) -> list[str]:
     problems = []
     for option, value in given.items():
         if option not in valid:
-            near = get_close_matches(option, valid, n=1)
-            hint = f"Did you mean '{near[0]}'?" if near else f"It has: {', '.join(valid)}."
-            problems.append(f"model '{name}' has no option '{option}'. {hint}")
+            problems.append(unknown(option, valid, f"of model '{name}'", "option"))
         elif (wanted := _wanted(option, value)) is not None:
             problems.append(f"model '{name}': {option} must be {wanted}, not {value!r}.")
     return problems

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from colonnade.errors import PartitionError
+from colonnade.errors import PartitionError, unknown
 from colonnade.partition.images import same
 from colonnade.partition.sizes import even, portion
 
@@ -141,11 +140,4 @@ def _matches(names: Sequence[str], pattern: str, party: str) -> list[int]:
     found = found or [i for i, name in enumerate(names) if fnmatchcase(name, pattern)]
     if found:
         return found
-    near = get_close_matches(pattern, names, n=1)
-    hint = f"Did you mean '{near[0]}'?" if near else f"The columns are: {_listed(names)}."
-    raise PartitionError(f"groups: '{party}' names '{pattern}', which is no column. {hint}")
-
-
-def _listed(names: Sequence[str], most: int = 12) -> str:
-    shown = ", ".join(names[:most]) or "without names"
-    return shown if len(names) <= most else f"{shown} and {len(names) - most} more"
+    raise PartitionError(unknown(pattern, names, f"in partition.groups.{party}", "column"))

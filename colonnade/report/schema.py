@@ -6,13 +6,12 @@ hold every method's result against all of it; reading a run only asks what `chec
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping
 from importlib import resources
 from typing import Any
 
-from colonnade.errors import RunError
+from colonnade.errors import RunError, unknown
 
 VERSION = 1
 
@@ -34,12 +33,10 @@ def check(result: Mapping[str, Any]) -> None:
         )
     schema = load_schema()
     problems = [f"'{key}' is missing" for key in schema["required"] if key not in result]
-    for key in result:
-        if key not in schema["properties"]:
-            near = difflib.get_close_matches(key, schema["properties"], n=1)
-            problems.append(f"unknown key '{key}'" + (f", meant '{near[0]}'?" if near else ""))
+    known = schema["properties"]
+    problems += [unknown(key, known) for key in result if key not in known]
     if problems:
         raise RunError(
-            f"run '{name}': its result does not fit the schema: {'; '.join(problems)}. "
-            "The file was changed or cut short; run it again"
+            f"run '{name}': its result was changed or cut short, so run it again. It does not fit "
+            f"the schema: {'; '.join(problems)}"
         )

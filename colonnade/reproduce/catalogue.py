@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from pathlib import Path
 
-from colonnade.errors import RunError
+from colonnade import toml
+from colonnade.errors import RunError, unknown
 from colonnade.reproduce import enrichment, table
 from colonnade.reproduce.enrichment import Study
 from colonnade.reproduce.table import Table
@@ -30,16 +30,11 @@ def find(name: str) -> Table | Study:
     files = _files()
     if name in files:
         return _load(files[name])
-    near = difflib.get_close_matches(name, files, n=1, cutoff=0.4)
-    hint = f" Did you mean '{near[0]}'?" if near else ""
-    raise RunError(
-        f"there is no table '{name}'.{hint} There are {', '.join(names()) or 'none'}; or give a "
-        "file that ends in .toml"
-    )
+    raise RunError(unknown(name, files, "(a file's name ends in .toml)", "table"))
 
 
 def _load(path: Path) -> Table | Study:
-    tree = table.parse(path)
+    tree = toml.load(path)
     return enrichment.load(path, tree) if tree.get("kind") == enrichment.KIND else table.load(path)
 
 

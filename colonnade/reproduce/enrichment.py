@@ -29,8 +29,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from colonnade import store
-from colonnade.config import read
+from colonnade import store, toml
 from colonnade.errors import ConfigError, RunError
 from colonnade.reproduce import cells, plan, study, table
 from colonnade.reproduce.cells import Cell, Results
@@ -89,7 +88,7 @@ class Study:
             for point, at in (self.points or {"": {}}).items():
                 merged = plan.merge({"recipes": self.recipes}, self.common, own, at, mode.set)
                 problems: list[str] = []
-                setting: Setting | None = read(Setting, merged, f"data.{data}.", problems)
+                setting: Setting | None = toml.read(Setting, merged, f"data.{data}.", problems)
                 if setting is None or problems:
                     raise ConfigError(problems)
                 found[data, point] = _selected(setting, bool(self.points), {**mode.only, **only})
@@ -103,12 +102,12 @@ def load(path: Path, tree: dict[str, Any]) -> Study:
     tree["kind"] = tree.pop("shape", "table")
     claims = table.several(Claim, tree, "claims", problems)
     modes: dict[str, Any] = {
-        m: read(Mode, tree.get(m, {}), f"{m}.", problems) or Mode() for m in ("fast", "full")
+        m: toml.read(Mode, tree.get(m, {}), f"{m}.", problems) or Mode() for m in ("fast", "full")
     }
     numbers = table.expected(path.with_name("expected.json"), tree.get("expected"), problems)
     for key in ("claims", "fast", "full"):
         tree.pop(key, None)
-    found: Study | None = read(Study, tree, "", problems)
+    found: Study | None = toml.read(Study, tree, "", problems)
     if found is not None and not problems:
         found = dataclasses.replace(found, **modes, claims=claims, numbers=numbers)
         problems += [] if found.data else ["[data] is empty"]
@@ -194,7 +193,7 @@ def perform(config: Mapping[str, Any], folder: Path) -> None:
 
     torch.set_num_threads(1)
     problems: list[str] = []
-    setting: Setting | None = read(Setting, config["study"], "", problems)
+    setting: Setting | None = toml.read(Setting, config["study"], "", problems)
     if setting is None or problems:
         raise ConfigError(problems)
     began = time.perf_counter()

@@ -18,14 +18,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
-from colonnade.config import read, unknown
-from colonnade.errors import ConfigError
+from colonnade import toml
+from colonnade.errors import ConfigError, unknown
 from colonnade.role.recipe import Recipe
 
 ACCURACY = "accuracy"  # metrics.test.accuracy; any other metric is one number per party
@@ -160,29 +159,19 @@ class Table:
                 yield from ((column, mix, (column,)) for column in self.columns)
 
 
-def parse(path: Path) -> dict[str, Any]:
-    """The file as it is."""
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError([f"{path}: {error.strerror or error}"]) from None
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise ConfigError([f"{path} is not valid TOML: {error}"]) from None
-
-
 def load(path: Path) -> Table:
     """Read a table and the paper's numbers; all mistakes at once."""
-    tree = parse(path)
+    tree = toml.load(path)
     if "method" in tree and "runs" not in tree:
         raise ConfigError([f"{path} is the config of one run: train it with colonnade run {path}"])
     problems: list[str] = []
     tree["runs"] = several(Runs, tree, "runs", problems)
     tree["claims"] = several(Claim, tree, "claims", problems)
     for mode in ("fast", "full"):
-        tree[mode] = read(Mode, tree.get(mode, {}), f"{mode}.", problems) or Mode()
+        tree[mode] = toml.read(Mode, tree.get(mode, {}), f"{mode}.", problems) or Mode()
     tree["numbers"] = expected(path.with_name("expected.json"), tree.get("expected"), problems)
     parsed = {k: tree.pop(k) for k in ("runs", "claims", "fast", "full", "numbers")}
-    table: Table | None = read(Table, tree, "", problems)
+    table: Table | None = toml.read(Table, tree, "", problems)
     if table is not None:
         table = dataclasses.replace(table, **parsed)
         problems += _check(table)
@@ -194,7 +183,7 @@ def load(path: Path) -> Table:
 def several(cls: type, tree: Mapping[str, Any], key: str, problems: list[str]) -> tuple[Any, ...]:
     """All tables [[key]]."""
     found = [
-        read(cls, table, f"{key}[{number}].", problems)
+        toml.read(cls, table, f"{key}[{number}].", problems)
         for number, table in enumerate(tree.get(key, []), start=1)
     ]
     return tuple(one for one in found if one is not None)

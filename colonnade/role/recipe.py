@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
+
+from colonnade.toml import Bounds
 
 RATES = {"sgd": 0.05, "adagrad": 0.01, "adam": 0.001, "adamw": 0.001}  # where none is given
 
@@ -22,12 +24,13 @@ class Recipe:
     model: str = "mlp"
     model_options: Mapping[str, Any] = field(default_factory=dict)
     optimizer: Literal["sgd", "adam", "adamw", "adagrad"] = "sgd"
-    lr: float | None = None  # None: 0.05 for sgd, 0.01 for adagrad, 0.001 for adam and adamw
-    momentum: float = 0.9  # sgd only
+    # None: 0.05 for sgd, 0.01 for adagrad, 0.001 for adam and adamw.
+    lr: Annotated[float, Bounds(above=0)] | None = None
+    momentum: Annotated[float, Bounds(least=0, below=1)] = 0.9  # sgd only
     nesterov: bool = False  # sgd only
-    weight_decay: float = 0.0
+    weight_decay: Annotated[float, Bounds(least=0)] = 0.0
     schedule: Literal["cosine", "steps", "constant"] = "cosine"
-    warmup: float = 0.0  # epochs of linear warm-up
+    warmup: Annotated[float, Bounds(least=0)] = 0.0  # epochs of linear warm-up
     precision: Literal["float32", "bfloat16"] = "float32"  # of products and convolutions
 
 

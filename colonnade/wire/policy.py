@@ -18,11 +18,9 @@ numbers in one byte: of those, `bytes` is the limit that holds.
 
 from __future__ import annotations
 
-import difflib
 import json
 import math
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
@@ -31,7 +29,8 @@ from typing import Any, NoReturn
 
 from torch import Tensor
 
-from colonnade.errors import ConfigError, Denied
+from colonnade import toml
+from colonnade.errors import ConfigError, Denied, unknown
 from colonnade.wire.kind import Kind, Value
 
 UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -76,16 +75,7 @@ class Policy:
     @classmethod
     def load(cls, path: Path) -> Policy:
         """A policy from its TOML file."""
-        try:
-            table = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ConfigError([f"{path}: {error.strerror or error}"]) from None
-        except UnicodeDecodeError:
-            raise ConfigError([f"{path}: not a text file"]) from None
-        except RecursionError:
-            raise ConfigError([f"{path} is nested too deeply"]) from None
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError([f"{path} is not valid TOML: {error}"]) from None
+        table = toml.load(path)
         try:
             return replace(cls.from_table(table), source=str(path))
         except ConfigError as error:
@@ -95,7 +85,7 @@ class Policy:
     def from_table(cls, table: Mapping[str, Any], where: str = "") -> Policy:
         """A policy from its table, which stands at `where` ("policy.") in a larger file."""
         place = f"in [{where.rstrip('.')}]" if where else "at the top level"
-        problems = [_unknown(key, ["allow"], place) for key in table if key != "allow"]
+        problems = [unknown(key, ["allow"], place) for key in table if key != "allow"]
         rules = table.get("allow", {})
         if not isinstance(rules, Mapping):
             problems.append(f"{where}allow = {rules!r}: must be tables, [{where}allow.embedding]")
@@ -152,7 +142,7 @@ class Policy:
         """Refuse names that the method does not declare: a typing error would deny in silence."""
         valid = set(kinds)
         problems = [
-            _unknown(name, valid, f"to allow, in {self.source}", "Kind")
+            unknown(name, valid, f"to allow, in {self.source}", "Kind")
             for name in self.allow
             if name not in valid
         ]
@@ -373,7 +363,7 @@ def _allow(table: Any, where: str, problems: list[str]) -> Allow:
     values: dict[str, Any] = {}
     for key, value in table.items():
         if key not in valid:
-            problems.append(_unknown(key, valid, f"in [{where}]"))
+            problems.append(unknown(key, valid, f"in [{where}]"))
             continue
         read = {"to": _peers, "bytes": _size, "width_ratio": _ratio, "releases": _ratio}
         try:
@@ -414,14 +404,6 @@ def _ratio(value: Any) -> float:
     if not number or not 0 <= value < 1e18:  # neither infinite nor NaN
         raise TypeError("must be a number from 0")
     return float(value)
-
-
-def _unknown(name: str, valid: Iterable[str], where: str, what: str = "key") -> str:
-    """As in a configuration, which is built on this layer and cannot lend its own."""
-    names = sorted(valid)
-    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'?" if near else f"one of {', '.join(names) or 'none'}"
-    return f"no {what} '{name}' {where}: {hint}"
 
 
 def _key(name: str) -> str:

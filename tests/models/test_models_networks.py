@@ -210,10 +210,10 @@ def test_the_others_take_a_single_pixel(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "given", "said"),
     [
-        ("resnet19", {}, "no model 'resnet19'. Did you mean 'resnet1"),
-        ("transformer", {}, "There are mlp, cnn"),
-        ("cnn", {"widht": 2}, "no option 'widht'. Did you mean 'width'"),
-        ("cnn", {"hidden": [3]}, "no option 'hidden'. It has: width, activated"),
+        ("resnet19", {}, "no model 'resnet19': did you mean 'resnet1"),
+        ("transformer", {}, "one of cnn, lenet, mlp"),
+        ("cnn", {"widht": 2}, "no option 'widht' of model 'cnn': did you mean 'width'"),
+        ("cnn", {"hidden": [3]}, "no option 'hidden' of model 'cnn': one of activated, width"),
         ("cnn", {"width": 0}, "width must be a number above 0, not 0"),
         ("cnn", {"width": True}, "width must be a number"),
         ("mlp", {"hidden": 12}, "hidden must be a list of widths, not 12"),
@@ -233,7 +233,7 @@ def test_all_mistakes_at_once() -> None:
     with pytest.raises(ConfigError) as caught:
         network("vgg16", (3, 8), 0, width=-1, depth=3)
     assert len(caught.value.problems) == 4
-    with pytest.raises(ConfigError, match=r"no model 'lenett'\. Did you mean 'lenet'"):
+    with pytest.raises(ConfigError, match=r"no model 'lenett': did you mean 'lenet'"):
         head("lenett", 4, 2)
     with pytest.raises(ConfigError, match="no model"):
         options("lenett")

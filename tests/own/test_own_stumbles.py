@@ -38,8 +38,8 @@ def test_mistakes_in_several_files_are_told_at_once(tmp_path: Path) -> None:
         colonnade.run(file, out=tmp_path / "run")
     said = str(caught.value).splitlines()
     assert said[0] == "2 mistakes in the parties' files" and len(said) == 3
-    assert "party 'bank': " in said[1] and "bank.csv has no column 'customer'" in said[1]
-    assert "party 'shop': " in said[2] and "shop.csv has no column 'customer'" in said[2]
+    assert "party 'bank': " in said[1] and "bank.csv: no column 'customer'" in said[1]
+    assert "party 'shop': " in said[2] and "shop.csv: no column 'customer'" in said[2]
 
 
 def test_labels_of_a_second_party_are_left_out_and_that_is_said(tmp_path: Path) -> None:
@@ -142,9 +142,9 @@ def test_a_file_of_ones_own_says_which_columns_are_what(tmp_path: Path) -> None:
         rows.described(path)
     assert len(caught.value.problems) == 2 and "bank.toml" in caught.value.problems[0]
     path.write_text("data = ")
-    with pytest.raises(DataError, match=r"bank.toml is not valid TOML"):
+    with pytest.raises(ConfigError, match=r"bank.toml is not valid TOML"):
         rows.described(path)
-    with pytest.raises(DataError, match=r"none.toml: No such file"):
+    with pytest.raises(ConfigError, match=r"none.toml: No such file"):
         rows.described(tmp_path / "none.toml")
 
 

@@ -96,8 +96,8 @@ def test_groups_that_share() -> None:
     [
         ({}, "none given"),
         ({"a": []}, "'a' names no column"),
-        ({"a": ["incom"]}, "Did you mean 'income'"),
-        ({"a": ["*Magnet*"]}, "The columns are: age, income"),
+        ({"a": ["incom"]}, "did you mean 'income'"),
+        ({"a": ["*Magnet*"]}, "one of age, income"),
         ({"a": ["age"], "b": ["a*"]}, "'a' and 'b' both name the column 'age'"),
         ({"a": ["age", "age"]}, "'a' names 'age' twice"),
     ],

@@ -192,7 +192,7 @@ def test_failing_runs_leave_gaps(made: tuple[Path, Path]) -> None:
     content = read(made[1])
     failures = {failure["run"]: failure["error"] for failure in content["failures"]}
     assert len(failures) == 6
-    assert "no such method" in failures["digits-halves-no-method-small-seed0"]
+    assert "no method" in failures["digits-halves-no-method-small-seed0"]
     assert "'cnn'" in failures["digits-halves-too-small-small-seed1"]
     assert "its process ended with code 3" in failures["digits-halves-dying-small-seed0"]
     assert cell(content, "Dying", "Small")["values"] == [None, None]
@@ -290,7 +290,7 @@ def test_without_a_name_it_lists_what_there_is(capsys: pytest.CaptureFixture[str
     assert main(["reproduce"]) == 0
     assert "easter-fig5" in capsys.readouterr().out
     assert main(["reproduce", "easter-tabel4"]) == 2
-    assert "Did you mean 'easter-table4'" in capsys.readouterr().err
+    assert "did you mean 'easter-table4'" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["reproduce", "easter-table4", "--seeds", "0"])
 

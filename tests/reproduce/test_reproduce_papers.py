@@ -62,7 +62,7 @@ def test_the_tables_there_are() -> None:
 
 
 def test_an_unknown_table_is_an_error_with_the_nearest_name() -> None:
-    with pytest.raises(RunError, match="Did you mean 'easter-table2'"):
+    with pytest.raises(RunError, match="did you mean 'easter-table2'"):
         federated("easter-tabel2")
 
 

@@ -97,10 +97,10 @@ def tables(text: str) -> str:
 
 CONFIGS = [
     pytest.param(
-        'method = "splitn"', ["method = 'splitn'", "Did you mean 'splitnn'?"], id="unknown method"
+        'method = "splitn"', ["no method 'splitn'", "did you mean 'splitnn'?"], id="unknown method"
     ),
     pytest.param(
-        'method = "xyz"', ["'xyz'", "splitnn", "file that ends in .py"], id="unlike any method"
+        'method = "xyz"', ["'xyz'", "splitnn", "file's name ends in .py"], id="unlike any method"
     ),
     pytest.param("epochs = 3", ["method is missing", "splitnn"], id="no method"),
     pytest.param(
@@ -158,12 +158,12 @@ CONFIGS = [
     pytest.param("method = splitnn", ["not valid TOML", "line 1"], id="invalid TOML"),
     pytest.param(
         tables("[parties.bank]\n[parties.bank]\n"),
-        ["two parties are called 'bank'"],
+        ["[parties.bank] is there twice"],
         id="duplicate party",
     ),
     pytest.param(
         tables("[parties.bank]\n[parties.Bank]\n"),
-        ["'bank' and 'Bank' differ in case only", "name one anew"],
+        ["'bank' and 'Bank' differ in case only", "rename one"],
         id="names that differ in case",
     ),
     pytest.param(
@@ -482,7 +482,7 @@ def test_wrong_rows_to_predict(
 
 def test_data_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert "which one?" in refused(capsys, "data", "check")
-    assert "Did you mean 'mnist'" in refused(capsys, "data", "check", "mnits")
+    assert "did you mean 'mnist'" in refused(capsys, "data", "check", "mnits")
     assert "not on this machine" in refused(capsys, "data", "check", "mnist")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -29,7 +28,7 @@ from colonnade.data.sources.files import cache_folder, compute_digest, find, mis
 from colonnade.data.sources.source import File, Layout, Options, Source
 from colonnade.data.split import check_division, divide
 from colonnade.data.types import Dataset
-from colonnade.errors import DataError
+from colonnade.errors import DataError, unknown
 
 SOURCES: tuple[Source, ...] = (
     sample.MNIST_SAMPLE,
@@ -90,9 +89,7 @@ def source_named(name: str) -> Source:
     for source in SOURCES:
         if source.name == name:
             return source
-    near = difflib.get_close_matches(name.lower(), names(), n=3, cutoff=0.4)
-    hint = f"Did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
-    raise DataError(f"there is no data set '{name}'. {hint or 'There are ' + ', '.join(names())}")
+    raise DataError(unknown(name, names(), what="data set"))
 
 
 def load(

@@ -8,14 +8,12 @@ Paths are relative to the folder of the file.
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
+from colonnade import toml
 from colonnade.config import federation as federations
-from colonnade.config import read
 from colonnade.config.federation import Federation
 from colonnade.deploy import member
 from colonnade.deploy.nvflare import job
@@ -100,11 +98,7 @@ def run_folder(place: Workplace, file: SiteFile, folder: Path, run: str) -> Path
 
 def _read(path: Path) -> SiteFile:
     problems: list[str] = []
-    try:
-        tree: Mapping[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise ConfigError([f"{path.name}: {error}"]) from None
-    file: SiteFile = read(SiteFile, tree, "", problems)
+    file: SiteFile = toml.read(SiteFile, toml.load(path, called=path.name), "", problems)
     if problems:
         raise ConfigError([f"{path.name}: {problem}" for problem in problems])
     return file

@@ -1,0 +1,102 @@
+"""What is wrong with settings that each, for itself, could be right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from colonnade import data as datasets
+from colonnade import methods, models
+from colonnade.config.settings import FITS, Data, Run
+from colonnade.errors import ConfigError, unknown
+from colonnade.partition import Partition
+from colonnade.role.method import Method
+from colonnade.role.recipe import Recipe
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
+NAME_RULE = "use letters, digits, '-' and '_', at most 64, beginning with a letter or digit"
+
+
+def check_name(name: str, what: str) -> list[str]:
+    """Names become folders and files, so nothing in them may point elsewhere."""
+    return [] if NAME.fullmatch(name) else [f"{what} {name!r}: {NAME_RULE}"]
+
+
+def same_but_for_case(names: Iterable[str]) -> list[str]:
+    """Some file systems hold only one of two names that differ in case."""
+    problems: list[str] = []
+    lowered: dict[str, str] = {}
+    for name in names:
+        other = lowered.setdefault(name.lower(), name)
+        if other != name:
+            problems.append(
+                f"parties '{other}' and '{name}' differ in case only: rename one of them"
+            )
+    return problems
+
+
+def check_run(run: Run, problems: list[str]) -> None:
+    """Its name, if it has one."""
+    if run.name:
+        problems += check_name(run.name, "name")
+
+
+def check_record(run: Run, found: methods.Found, more: set[str], problems: list[str]) -> None:
+    """Only declared Kinds can be recorded; `more` are those of the alignment."""
+    kinds = {kind.name for kind in found.method.kinds} | more
+    for name in run.record:
+        if name not in kinds:
+            problems.append(unknown(name, kinds, f"in record, for {found.method.name}", "Kind"))
+
+
+def check_data(data: Data, problems: list[str]) -> None:
+    """Whether the data set exists, and the classes are different ones."""
+    if data.name not in (*datasets.names(), datasets.IN_MEMORY):
+        problems.append(unknown(data.name, datasets.names(), "as data.name", "data set"))
+    if len(data.classes) == 1:
+        problems.append(f"data.classes = {list(data.classes)}: at least two")
+    if twice := {name for name in data.classes if data.classes.count(name) > 1}:
+        problems.append(f"data.classes names {', '.join(map(repr, sorted(twice)))} more than once")
+
+
+def check_partition(partition: Partition, given: Mapping[str, Any], problems: list[str]) -> None:
+    """Whether each given option means something for this kind of partition."""
+    for key in given:
+        fits = FITS.get(key, (partition.kind,))
+        if partition.kind not in fits:
+            problems.append(
+                f'partition.{key} means nothing for kind = "{partition.kind}"; '
+                f"it belongs to {', '.join(fits)}"
+            )
+    for name in partition.groups:
+        problems += check_name(name, "partition.groups name")
+
+
+def check_recipe(recipe: Recipe, where: str, problems: list[str]) -> None:
+    """Whether the model exists and has the given options."""
+    if models.is_own(recipe.model):
+        try:
+            models.find_builder(recipe.model)
+        except ConfigError as error:
+            problems += error.problems
+    elif recipe.model not in models.names():
+        problems.append(unknown(recipe.model, models.names(), f"as {where}model", "model"))
+    else:
+        valid = models.options(recipe.model)
+        for key in recipe.model_options:
+            if key not in valid:
+                problems.append(unknown(key, valid, f"in {where}model_options", "option"))
+    if recipe.nesterov and recipe.momentum == 0:
+        problems.append(f"{where}nesterov = true needs a momentum above 0")
+
+
+def check_model(method: Method, recipes: Mapping[str, Any], problems: list[str]) -> None:
+    """Where the method works with one model alone, every party must have it."""
+    for name, recipe in recipes.items():
+        if recipe is not None and recipe.model != method.model:
+            where = f"parties.{name}." if name else ""
+            problems.append(
+                f"{where}model = '{recipe.model}': {method.name} works with {method.model} alone, "
+                "which is its default; model_options change its size"
+            )

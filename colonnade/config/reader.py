@@ -1,0 +1,239 @@
+"""From a file or a dict to a Config; all its mistakes are reported at once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from colonnade import methods, models, toml
+from colonnade.align import KINDS, Alignment
+from colonnade.config import checks
+from colonnade.config.settings import Checkpoint, Config, Data, Run, plain
+from colonnade.data.own import OwnFile
+from colonnade.errors import ConfigError, InputError, unknown
+from colonnade.partition import Partition
+from colonnade.role.recipe import Recipe
+
+TABLES = {"data": Data, "checkpoint": Checkpoint, "partition": Partition, "align": Alignment}
+
+
+def load(
+    source: str | Path | Mapping[str, Any] | Config,
+    overrides: Sequence[str] = (),
+    *,
+    folder: Path | None = None,
+) -> Config:
+    """A configuration from a file, a dict, or as it is; `overrides` are "key=value" texts.
+
+    folder  where a dict's own methods and networks lie; those of a file lie beside it
+    """
+    if isinstance(source, Config):
+        if not overrides:
+            return source
+        raise ConfigError(["overrides need a file or a dict, not a finished Config"])
+    stem = ""
+    if isinstance(source, Mapping):
+        folder = folder or Path()
+        try:
+            tree = json.loads(json.dumps(source))  # a deep copy, of what TOML can say
+        except (TypeError, ValueError) as error:
+            raise ConfigError([f"{error}: give numbers, text, lists and dicts"]) from None
+    else:
+        path = Path(source)
+        tree, folder, stem = toml.load(path), path.parent, path.stem
+    problems: list[str] = []
+    for override in overrides:
+        _override(tree, override, problems)
+    return _build(tree, folder, stem, problems)
+
+
+def _override(tree: dict[str, Any], text: str, problems: list[str]) -> None:
+    key, equals, raw = text.partition("=")
+    if not equals or not key.strip():
+        problems.append(f"--set {text}: write it as key=value, for example epochs=3")
+        return
+    *tables, last = key.strip().split(".")
+    for name in tables:
+        table = tree.setdefault(name, {})
+        if not isinstance(table, dict):
+            problems.append(f"--set {text}: '{name}' is a value, not a table")
+            return
+        tree = table
+    tree[last] = toml.value_of(raw)
+
+
+def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -> Config:
+    """The whole configuration, or one ConfigError with everything that is wrong with it."""
+    found = _method(tree, folder, problems)
+    _placed(tree, folder)
+    for table in toml.table(tree, "parties", []).values():
+        if isinstance(table, dict):
+            _placed(table, folder)
+    _check_keys(tree, found, problems)
+    run, recipe = _top(tree, found, problems)
+    tables: dict[str, Any] = {
+        name: toml.read(cls, toml.table(tree, name, problems), f"{name}.", problems)
+        for name, cls in TABLES.items()
+        if name in tree or cls is not Partition
+    }
+    options = _options(tree, found, problems)
+    files = _files(tree, folder, problems)
+    parties = _parties(tree, recipe or Recipe(), problems)
+    matched = found is not None and options is not None and found.method.aligned(options)
+    # Of a method that matches no rows it is as other methods' tables: a comparison may need it.
+    align = tables["align"] if matched and ("align" in tree or files) else None
+    partition = tables.get("partition")
+    if found is not None and options is not None:
+        _check_method(found, options, run, tables["data"], align, problems)
+    if found is not None and found.method.model:
+        checks.check_model(found.method, {"": recipe, **parties}, problems)
+    if run is not None:
+        checks.check_run(run, problems)
+    if tables["data"] is not None:
+        checks.check_data(tables["data"], problems)
+    if partition is not None:
+        checks.check_partition(partition, toml.table(tree, "partition", []), problems)
+    if recipe is not None:
+        checks.check_recipe(recipe, "", problems)
+    if problems:
+        raise ConfigError(problems)
+    assert found is not None
+    # Made from a file's name, which may hold anything: only what NAME allows stays.
+    made = re.sub(r"[^A-Za-z0-9_-]+", "-", stem or found.method.name).strip("-_")[:64]
+    return Config(
+        replace(run, name=run.name or made or "run"),
+        recipe,
+        tables["data"],
+        tables["checkpoint"],
+        found,
+        options,
+        partition,
+        parties,
+        files,
+        align,
+        tables["align"],
+    )
+
+
+def _method(tree: dict[str, Any], folder: Path, problems: list[str]) -> methods.Found | None:
+    if "method" not in tree:
+        problems.append(f"method is missing; one of {', '.join(methods.names())}, or a .py file")
+        return None
+    try:
+        return methods.find(str(tree["method"]), folder)
+    except InputError as error:
+        problems.append(str(error))
+        return None
+
+
+def _check_keys(tree: dict[str, Any], found: methods.Found | None, problems: list[str]) -> None:
+    valid = {f.name for cls in (Run, Recipe) for f in fields(cls)}
+    valid |= {*TABLES, "parties", *methods.names()}
+    if found is not None:
+        valid.add(found.method.name)
+    for key, value in tree.items():
+        # Without its method a table may well be right: it would be the method's own.
+        if key not in valid and not (found is None and isinstance(value, dict)):
+            problems.append(unknown(key, valid, "at the top level"))
+
+
+def _top(tree: dict[str, Any], found: methods.Found | None, problems: list[str]) -> tuple[Any, Any]:
+    """The run and the default recipe, whose keys stand beside each other at the top level."""
+    given = [{k: tree[k] for k in tree if k in {f.name for f in fields(c)}} for c in (Run, Recipe)]
+    run = toml.read(Run, {"method": ""} | given[0], "", problems)  # _method reports a missing one
+    usual = {"model": found.method.model} if found is not None and found.method.model else {}
+    return run, toml.read(Recipe, usual | given[1], "", problems)
+
+
+def _options(tree: dict[str, Any], found: methods.Found | None, problems: list[str]) -> Any:
+    """The method's own options. Tables of other methods may stay in the file for a comparison."""
+    for name in methods.names():
+        if name in tree and (found is None or name != found.method.name):
+            other = methods.find(name).method
+            toml.read(other.options, toml.table(tree, name, problems), f"{name}.", problems)
+    if found is None:
+        return None
+    name = found.method.name
+    return toml.read(found.method.options, toml.table(tree, name, problems), f"{name}.", problems)
+
+
+def _check_method(
+    found: methods.Found,
+    options: Any,
+    run: Run | None,
+    data: Data | None,
+    align: Alignment | None,
+    problems: list[str],
+) -> None:
+    """What the method needs of the run and its data."""
+    if run is not None:
+        first = () if align is None else KINDS
+        checks.check_record(run, found, {kind.name for kind in first}, problems)
+    if data is not None and not data.validation and (why := found.method.validates(options)):
+        problems.append(f"{why}, and there are none: set data.validation = 0.1")
+
+
+def _files(tree: dict[str, Any], folder: Path, problems: list[str]) -> dict[str, OwnFile]:
+    """The parties' own files, taken out of their tables, where nothing but a recipe is left."""
+    keys = {f.name for f in fields(OwnFile)}
+    tables = {n: t for n, t in toml.table(tree, "parties", []).items() if isinstance(t, dict)}
+    given = {name: {k: table.pop(k) for k in keys & table.keys()} for name, table in tables.items()}
+    if not any(given.values()):
+        return {}
+    if missing := [name for name, own in given.items() if "data" not in own]:
+        problems.append(
+            f"[parties.{missing[0]}] has no `data`: with own files, every party names its own"
+        )
+    if "name" in toml.table(tree, "data", []) or "partition" in tree:
+        problems.append(
+            "[data] name and [partition] divide a data set; the parties bring their own files: "
+            "leave one or the other out"
+        )
+    found = {
+        name: toml.read(OwnFile, own, f"parties.{name}.", problems)
+        for name, own in given.items()
+        if "data" in own
+    }
+    return {
+        name: replace(file, data=str(file.path(folder).resolve()))
+        for name, file in found.items()
+        if file is not None
+    }
+
+
+def _parties(tree: dict[str, Any], default: Recipe, problems: list[str]) -> dict[str, Recipe]:
+    parties: dict[str, Recipe] = {}
+    recipes = {f.name for f in fields(Recipe)}
+    tables = toml.table(tree, "parties", problems)
+    problems += checks.same_but_for_case(tables)
+    for name, table in tables.items():
+        problems += checks.check_name(name, "party name")
+        if not isinstance(table, dict):
+            problems.append(f"parties.{name} = {table!r}: must be a table, [parties.{name}]")
+            continue
+        where = f"parties.{name}."
+        if given := [key for key in table if key not in recipes]:
+            keys = recipes | {f.name for f in fields(OwnFile)}
+            problems += [unknown(key, keys, f"in [parties.{name}]") for key in given]
+            continue
+        own = toml.read(Recipe, plain(default) | table, where, problems)
+        if own is not None:
+            inherited: list[str] = []  # reported once, where it stands
+            checks.check_recipe(default, where, inherited)
+            found: list[str] = []
+            checks.check_recipe(own, where, found)
+            problems += [problem for problem in found if problem not in inherited]
+            parties[name] = own
+    return parties
+
+
+def _placed(table: dict[str, Any], folder: Path) -> None:
+    """A network's file is looked for beside the config."""
+    model = table.get("model")
+    if isinstance(model, str) and models.is_own(model):
+        file, _, attribute = model.rpartition(":")
+        table["model"] = f"{(folder / file).resolve()}:{attribute}"
