@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,7 @@ from colonnade.metrics.leakage import label_leak
 from colonnade.models import head, network
 from colonnade.role.method import Method, Role, active_and_passives
 from colonnade.role.party import Party
+from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer
 
 SCORES = Kind("scores", ("batch", "classes"), reveals="what the sender alone would predict")
@@ -47,18 +48,12 @@ class AggVFL:
     """Options of prediction aggregation."""
 
     aggregate: Literal["mean", "sum"] = "mean"  # how the scores meet
-    dim: int = 128  # d, the width of every embedding before the decision layers
-    steps: int = 1  # n_k, updates per batch of every party that local_steps does not name
-    local_steps: Mapping[str, int] = field(default_factory=dict)  # n_k of single parties
-
-    def __post_init__(self) -> None:
-        if self.dim < 1:
-            raise ValueError(f"dim = {self.dim}: at least 1")
-        if self.steps < 1:
-            raise ValueError(f"steps = {self.steps}: at least 1")
-        for name, steps in self.local_steps.items():
-            if steps < 1:
-                raise ValueError(f"local_steps.{name} = {steps}: at least 1")
+    # d, the width of every embedding before the decision layers.
+    dim: Annotated[int, Bounds(least=1)] = 128
+    # n_k, updates per batch of every party that local_steps does not name.
+    steps: Annotated[int, Bounds(least=1)] = 1
+    # n_k of single parties.
+    local_steps: Mapping[str, Annotated[int, Bounds(least=1)]] = field(default_factory=dict)
 
     def further(self, party: str) -> range:
         """The updates of a party after its first one on a batch."""

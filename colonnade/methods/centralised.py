@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
@@ -18,17 +19,15 @@ from torch.nn import functional as F
 from colonnade.models import head, network
 from colonnade.role.method import Method, Role
 from colonnade.role.party import Party
+from colonnade.toml import Bounds
 
 
 @dataclass(frozen=True)
 class Centralised:
     """Options of centralised training."""
 
-    dim: int = 128  # d, the width of the embedding before the decision layers
-
-    def __post_init__(self) -> None:
-        if self.dim < 1:
-            raise ValueError(f"dim = {self.dim}: at least 1")
+    # d, the width of the embedding before the decision layers.
+    dim: Annotated[int, Bounds(least=1)] = 128
 
 
 async def owner(me: Party, cfg: Centralised) -> None:

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,7 @@ from colonnade.methods.parts.compression import Compressor, compressor
 from colonnade.models import network
 from colonnade.role.method import Method, Role
 from colonnade.role.party import Party, derive
+from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer, Value
 
 EMBEDDING = Kind("embedding", None, dtype="any", reveals="the sender's features, through C(h_k)")
@@ -48,22 +49,16 @@ class CVFL:
     """Options of compressed vertical federated learning."""
 
     compressor: Literal["scalar", "lattice", "topk", "none"] = "scalar"  # C
-    bits: int = 3  # b per coordinate; the paper tries 2, 3 and 4
-    local_steps: int = 1  # Q
+    bits: Annotated[int, Bounds(least=2, most=8)] = (
+        3  # b per coordinate; the paper tries 2, 3 and 4
+    )
+    local_steps: Annotated[int, Bounds(least=1)] = 1  # Q
     labels: Literal["holder", "shared"] = "holder"  # who has them
     compress_gradient: bool = True  # labels = "holder": also what comes back
-    dim: int = 128  # d, the width of every embedding
-    hidden: int = 128  # width of the top's hidden layer; 0: a linear top
-
-    def __post_init__(self) -> None:
-        if not 2 <= self.bits <= 8:
-            raise ValueError(f"bits = {self.bits}: from 2 to 8")
-        if self.local_steps < 1:
-            raise ValueError(f"local_steps = {self.local_steps}: at least 1")
-        if self.dim < 1:
-            raise ValueError(f"dim = {self.dim}: at least 1")
-        if self.hidden < 0:
-            raise ValueError(f"hidden = {self.hidden}: at least 0")
+    dim: Annotated[int, Bounds(least=1)] = 128  # d, the width of every embedding
+    hidden: Annotated[int, Bounds(least=0)] = (
+        128  # width of the top's hidden layer; 0: a linear top
+    )
 
 
 async def passive(me: Party, active: Peer, cfg: CVFL) -> None:

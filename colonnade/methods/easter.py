@@ -31,7 +31,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -44,6 +44,7 @@ from colonnade.privacy import keys
 from colonnade.privacy.masking import MASKED, WEAKLY_MASKED, Masks, Moment, Ring
 from colonnade.role.method import Method, Role, active_and_passives
 from colonnade.role.party import Party
+from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer
 
 EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="the sender's features, through h_k")
@@ -64,18 +65,17 @@ class Easter:
     mask: Literal["prg", "paper", "none"] = "prg"  # "paper": one constant per pair, hides little
     gradient: Literal["own", "joint", "unit", "none"] = "own"  # what trains h_k (spec 4.9, 2)
     aggregate: Literal["mean", "sum", "weighted"] = "mean"
-    weights: Mapping[str, float] = field(default_factory=dict)  # by party, for "weighted"; else 1
+    # By party, for "weighted"; else 1.
+    weights: Mapping[str, Annotated[float, Bounds(above=0)]] = field(default_factory=dict)
     normalise: bool = False  # LayerNorm at the end of every h_k
     loss: Literal["softmax", "sigmoid"] = "softmax"  # "sigmoid": the two-class loss of Eq. 8
-    dim: int = 128  # d, the width of every embedding
+    dim: Annotated[int, Bounds(least=1)] = 128  # d, the width of every embedding
     ring: Literal[64, 32] = 64  # bits of a masked number
     fraction: int | None = None  # f, how many of them lie behind the point; None: 24, or 16 of 32
     one_passive: bool = False  # allow a federation of two, in which no mask can hide anything
     stand_in: Literal["mean", "present"] = "mean"  # for an absent party: its mean, or nobody
 
     def __post_init__(self) -> None:
-        if self.dim < 1:
-            raise ValueError(f"dim = {self.dim}: at least 1")
         if self.fraction is not None and not 1 <= self.fraction <= self.ring - 8:
             raise ValueError(
                 f"fraction = {self.fraction}: from 1 to {self.ring - 8}, of {self.ring}"
@@ -84,8 +84,6 @@ class Easter:
             raise ValueError('aggregate = "weighted" needs weights, such as { shop = 2.0 }')
         if self.weights and self.aggregate != "weighted":
             raise ValueError('weights have no effect without aggregate = "weighted"')
-        if any(not 0 < weight < float("inf") for weight in self.weights.values()):
-            raise ValueError(f"weights = {dict(self.weights)}: give numbers above 0")
 
 
 async def passive(me: Party, active: Peer, passives: list[Peer], cfg: Easter) -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ from torch.nn import functional as F
 from colonnade.models import network
 from colonnade.role.method import Method, Role
 from colonnade.role.party import Party
+from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer
 
 EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="the sender's features, through h_k")
@@ -41,14 +42,10 @@ class SplitNN:
     """Options of split learning."""
 
     cut: Literal["concat", "sum", "mean"] = "concat"  # how embeddings meet
-    dim: int = 128  # d, the width of every embedding
-    hidden: int = 128  # width of the top's hidden layer; 0: a linear top
-
-    def __post_init__(self) -> None:
-        if self.dim < 1:
-            raise ValueError(f"dim = {self.dim}: at least 1")
-        if self.hidden < 0:
-            raise ValueError(f"hidden = {self.hidden}: at least 0")
+    dim: Annotated[int, Bounds(least=1)] = 128  # d, the width of every embedding
+    hidden: Annotated[int, Bounds(least=0)] = (
+        128  # width of the top's hidden layer; 0: a linear top
+    )
 
 
 async def passive(me: Party, active: Peer, cfg: SplitNN) -> None:

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -41,6 +41,7 @@ from colonnade.privacy import fedsvd, keys
 from colonnade.privacy.masking import Masks
 from colonnade.role.method import Method, Role
 from colonnade.role.party import Party, derive
+from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer, codec
 
 WIDTH = Kind("width", (1,), reveals="how many columns the sender has", dtype="int64")
@@ -78,7 +79,8 @@ GRID = 2.0**-12  # of a target: fresh masks change U by 1e-13, and must not chan
 class VFedTrans:
     """Options of VFedTrans; those of the auto-encoder as in enrich.py."""
 
-    shared: float = 0.6  # simulation: |I_s| as a part of all training rows
+    # Simulation: |I_s| as a part of all training rows.
+    shared: Annotated[float, Bounds(above=0, most=1)] = 0.6
     q: int = 32  # leading columns of U
     block: int = fedsvd.BLOCK  # of A and B; 0: dense
     fraction: int = fedsvd.FRACTION
@@ -100,13 +102,9 @@ class VFedTrans:
     held_out: float = 0.0
     members: int = 1
     stretch: float = 1.0
-    dim: int = 128  # of the task network's last hidden layer
+    dim: Annotated[int, Bounds(least=1)] = 128  # of the task network's last hidden layer
 
     def __post_init__(self) -> None:
-        if not 0 < self.shared <= 1:
-            raise ValueError(f"shared = {self.shared}: above 0, at most 1")
-        if self.dim < 1:
-            raise ValueError(f"dim = {self.dim}: at least 1")
         self.enricher(0)
 
     def enricher(self, seed: int) -> Enricher:

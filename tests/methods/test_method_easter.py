@@ -448,8 +448,8 @@ def test_two_parties_may_do_without(options: dict[str, Any], tmp_path: Path) -> 
         ({"dim": 0}, r"easter\.dim = 0: at least 1"),
         ({"weights": {"party1": 2.0}}, r"weights have no effect without aggregate = \"weighted\""),
         ({"aggregate": "weighted"}, r"aggregate = \"weighted\" needs weights"),
-        ({"aggregate": "weighted", "weights": {"party1": 0.0}}, r"give numbers above 0"),
-        ({"aggregate": "weighted", "weights": {"party1": -1.0}}, r"give numbers above 0"),
+        ({"aggregate": "weighted", "weights": {"party1": 0.0}}, r"party1 = 0\.0: above 0"),
+        ({"aggregate": "weighted", "weights": {"party1": -1.0}}, r"party1 = -1\.0: above 0"),
         ({"gradients": "own"}, r"no key 'gradients' in \[easter\]: did you mean 'gradient'"),
     ],
 )

@@ -20,7 +20,7 @@ import copy
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -30,6 +30,7 @@ from colonnade.errors import DataError
 from colonnade.models.autoencoder import mlp_autoencoder
 from colonnade.models.layers import Activation, named
 from colonnade.models.mlp import mlp
+from colonnade.toml import Bounds, check_bounds
 
 ROWS = 8192  # rows that are encoded at once
 PATIENCE = 20  # epochs without a better code of the rows that are held out
@@ -40,29 +41,32 @@ SEEDS = 1000  # from one member's seed to the next one's
 class Enricher:
     """How to train. Symbols are those of the paper, § those of our specification."""
 
-    q: int = 32  # leading columns of U, and width of the code (§5.10-2)
-    layers: int = 2  # of the encoder; the decoder mirrors it
-    hidden: int = (
-        256  # width of inner layers; 0: linearly from the input's to the code's (§5.10-13)
-    )
+    q: Annotated[int, Bounds(least=1)] = 32  # leading columns of U, and width of the code (§5.10-2)
+    layers: Annotated[int, Bounds(least=1)] = 2  # of the encoder; the decoder mirrors it
+    # Width of inner layers; 0: linearly from the input's to the code's (§5.10-13).
+    hidden: Annotated[int, Bounds(least=0)] = 256
     activation: Activation = "relu"
     code: Literal["linear", "activated"] = "linear"  # activated: code and output end in it, too
     distil: Literal["l2", "l1"] = "l2"  # the paper prints |·|, its code has L1 (§5.10-4)
     reduction: Literal["mean", "sum"] = "mean"  # over the entries of a row's code; sum: the code's
-    theta: float = 10.0  # θ in Eq. 5
-    reconstruction: float = 1.0  # the factor of L_recons; 0: regression to the target only
+    theta: Annotated[float, Bounds(least=0)] = 10.0  # θ in Eq. 5
+    # The factor of L_recons; 0: regression to the target only.
+    reconstruction: Annotated[float, Bounds(least=0)] = 1.0
     target: Literal["unit", "raw"] = "unit"  # √|I_s| · U, or U itself (§5.10-3)
     scaling: Literal["standard", "minmax", "none"] = "standard"  # of the own columns
     output: Literal["code", "decoder", "both"] = "code"  # decoder: the public code's (§5.10-6)
     optimizer: Literal["adamw", "adam"] = "adamw"
-    lr: float = 2e-3
-    weight_decay: float = 1e-3
-    epochs: int = 40
-    batch_size: int = 200
-    dropout: float = 0.0  # behind the encoder's inner layers
-    held_out: float = 0.0  # of the shared rows: training ends when their codes get no better
-    members: int = 1  # encoders that are trained alike from other seeds; the code is their mean
-    stretch: float = 1.0  # the code is multiplied by it, for classifiers that measure distances
+    lr: Annotated[float, Bounds(least=0)] = 2e-3
+    weight_decay: Annotated[float, Bounds(least=0)] = 1e-3
+    epochs: Annotated[int, Bounds(least=0)] = 40
+    batch_size: Annotated[int, Bounds(least=1)] = 200
+    dropout: Annotated[float, Bounds(least=0, below=1)] = 0.0  # behind the encoder's inner layers
+    # Of the shared rows: training ends when their codes get no better.
+    held_out: Annotated[float, Bounds(least=0, below=1)] = 0.0
+    # Encoders that are trained alike from other seeds; the code is their mean.
+    members: Annotated[int, Bounds(least=1)] = 1
+    # The code is multiplied by it, for classifiers that measure distances.
+    stretch: Annotated[float, Bounds(above=0)] = 1.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -70,18 +74,7 @@ class Enricher:
             choices = get_args(kind)
             if choices and getattr(self, name) not in choices:
                 raise ValueError(f"{name} = {getattr(self, name)!r}: one of {', '.join(choices)}")
-        least = {"q": 1, "layers": 1, "hidden": 0, "epochs": 0, "batch_size": 1, "members": 1}
-        for name, bound in least.items():
-            if getattr(self, name) < bound:
-                raise ValueError(f"{name} = {getattr(self, name)}: at least {bound}")
-        for name in ("theta", "reconstruction", "lr", "weight_decay"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} = {getattr(self, name)}: a finite number, not below 0")
-        for name in ("dropout", "held_out"):
-            if not 0 <= getattr(self, name) < 1:
-                raise ValueError(f"{name} = {getattr(self, name)}: a share, from 0 to below 1")
-        if not 0 < self.stretch < math.inf:
-            raise ValueError(f"stretch = {self.stretch}: a finite number above 0")
+        check_bounds(self)
         if self.members > 1 and self.output != "code":
             raise ValueError("members share no decoder: set output = 'code', or members = 1")
         if self.optimizer == "adam" and self.weight_decay:

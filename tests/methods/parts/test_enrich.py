@@ -234,7 +234,7 @@ def test_bad_input_is_named() -> None:
         ({"distil": "l3"}, "distil = 'l3': one of l2, l1"),
         ({"activation": "swish"}, "activation = 'swish'"),
         ({"optimizer": "adam"}, "set weight_decay = 0"),
-        ({"held_out": 1.0}, "held_out = 1.0: a share"),
+        ({"held_out": 1.0}, "held_out = 1.0: at least 0"),
         ({"members": 0}, "members = 0: at least 1"),
         ({"stretch": 0.0}, "stretch = 0.0"),
         ({"members": 2, "output": "decoder"}, "set output = 'code'"),
