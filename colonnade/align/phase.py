@@ -44,7 +44,9 @@ async def aligned(
             if me.names:
                 found = await common_rows(me, peers, me.names, options)
                 if truth is not None and not torch.equal(found, truth):
-                    raise MethodError(f"'{me.name}' found other rows than are common: a mistake")
+                    raise MethodError(
+                        f"'{me.name}' found different rows than are common: report this mistake"
+                    )
                 me.state[COMMON] = found
         if me.names:
             keep(me, me.state[COMMON])

@@ -1,7 +1,7 @@
 """Private set intersection: every party learns which of its rows all have, and no other id.
 
 n parties stand in a ring, in the order of their names; party i has the ids S_i, a key k_i and a
-second secret r_i, all fresh (engine.py). K is the product of all keys.
+second secret r_i, all fresh (ristretto.py). K is the product of all keys.
 
     1. everybody → everybody   how many ids, the settings, a public key; any that differ are refused
     2. i → i+1                 H(S_i)·r_i, shuffled
@@ -38,9 +38,7 @@ carries messages between two others learns nothing from reading them.
 **What is not claimed.** A party that lies is not found out. It may bring ids it does not have, for
 example all telephone numbers, and learns which of them all others hold: `most` bounds how many, the
 ledger and a contract do the rest. It may pad its set with ids that it knows to be common, and so
-pass the minimum. Sizes are not hidden. With engine "openmined" the points are those of the
-openmined-psi package; its own last step is not used, for it tells one party which before anybody
-can count.
+pass the minimum. Sizes are not hidden.
 
 Nothing is kept: run again, also after a crash, it draws new secrets and gives the same rows in the
 same order.
@@ -53,19 +51,19 @@ import math
 import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from colonnade.align import engine as engines
-from colonnade.align import table
-from colonnade.align.engine import Engine, EngineName, NoPoint
+from colonnade.align import ristretto, table
 from colonnade.align.ids import normalise
+from colonnade.align.ristretto import WIDTH, NotAPoint
 from colonnade.errors import DataError, Untrusted
 from colonnade.role.party import Party
+from colonnade.toml import Bounds, check_bounds
 from colonnade.wire import DTYPES, Kind, Peer
 
 Indices = NDArray[np.int64]
@@ -127,18 +125,13 @@ TOO_FEW = -1
 class Alignment:
     """Options of the intersection; equal at all parties."""
 
-    engine: EngineName = "ristretto"
-    minimum: int = 10  # common rows; with fewer, nobody learns which
-    most: int = 1_000_000  # ids that a party may bring
+    # Common rows; with fewer, nobody learns which.
+    minimum: Annotated[int, Bounds(least=0)] = 10
+    most: Annotated[int, Bounds(least=1, most=2**31 - 1)] = 1_000_000  # ids that a party may bring
     casefold: bool = False  # "Ann" and "ANN" are one id
 
     def __post_init__(self) -> None:
-        if self.engine not in engines.PACKAGES:
-            raise ValueError(f"engine = '{self.engine}': one of {', '.join(engines.PACKAGES)}")
-        if self.minimum < 0:
-            raise ValueError(f"minimum = {self.minimum}: at least 0")
-        if not 1 <= self.most < 2**31:
-            raise ValueError(f"most = {self.most}: from 1 to 2^31 - 1")
+        check_bounds(self)
 
 
 async def common_rows(
@@ -149,8 +142,7 @@ async def common_rows(
     peers  all others that bring rows. Row i of the answer is the same id at every party.
     """
     texts = normalise(ids, me.name, casefold=options.casefold, most=options.most)
-    engine = engines.make(options.engine, len(peers) + 1)
-    width = engine.width
+    mine = ristretto.make(len(peers) + 1)
     ring = sorted([*(peer.name for peer in peers), me.name])
     at = ring.index(me.name)
     by_name = {peer.name: peer for peer in peers}
@@ -162,22 +154,22 @@ async def common_rows(
 
     orders = {me.name: _shuffle(len(texts))}
     with me.timing("alignment"):
-        hidden = _hide(engine, [texts[row] for row in orders[me.name]])
+        hidden = mine.hide([texts[row] for row in orders[me.name]]).numpy()
     _send(after, POINTS, hidden)  # 2.
     for distance in range(1, len(ring)):
         owner = ring[at - distance]
-        points = await _receive(me, before, POINTS, (sizes[owner], width), engine.lock)
+        points = await _receive(me, before, POINTS, (sizes[owner], WIDTH), mine.lock)
         orders[owner] = _shuffle(len(points))
         _send(after, POINTS, points[orders[owner]])
-    finished = await _receive(me, before, POINTS, (len(texts), width), engine.finish)  # 3.
-    mine = _rows_of(finished)
-    if len(mine) < len(finished):
+    finished = await _receive(me, before, POINTS, (len(texts), WIDTH), mine.finish)  # 3.
+    place_of = _rows_of(finished)
+    if len(place_of) < len(finished):
         raise Untrusted(f"'{before.name}' sent '{me.name}' a set with equal points in it")
 
     shares = _shares(finished, shared)
     if at > 0:
         _send(by_name[ring[0]], TABLE, _tabled(me, finished, shares))  # 4.
-        common = await _common(me, by_name[ring[0]], ring, sizes, width, options)
+        common = await _common(me, by_name[ring[0]], ring, sizes, options)
     else:
         tables = {}
         for peer in peers:
@@ -190,7 +182,7 @@ async def common_rows(
         _tell(me, peers, ring, common, options)  # 5., 6.
 
     try:
-        places = np.array([mine[row.tobytes()] for row in common], np.int64)
+        places = np.array([place_of[row.tobytes()] for row in common], np.int64)
     except KeyError:
         raise Untrusted(
             f"'{ring[0]}' calls a point common that '{me.name}' does not have"
@@ -230,7 +222,7 @@ async def _open(
         try:
             secret = key.exchange(X25519PublicKey.from_public_bytes(theirs["public"]))
         except ValueError:
-            raise Untrusted(f"'{peer.name}' sent '{me.name}' a public key that is no key") from None
+            raise Untrusted(f"'{peer.name}' sent '{me.name}' an invalid public key") from None
         halves = sorted([public, theirs["public"]])
         shared[peer.name] = hashlib.sha256(b"colonnade psi 1 shares" + secret + b"".join(halves))
     return sizes, {name: digest.digest() for name, digest in shared.items()}
@@ -243,7 +235,7 @@ def _check_opening(me: str, peer: str, theirs: Any, options: Alignment) -> None:
         or not isinstance(theirs.get("public"), bytes)
         or not isinstance(theirs.get("settings"), Mapping)
     ):
-        raise Untrusted(f"'{peer}' sent '{me}' an opening that is none")
+        raise Untrusted(f"'{peer}' sent '{me}' a malformed opening")
     for setting in fields(options):
         ours, other = getattr(options, setting.name), theirs["settings"].get(setting.name)
         if ours != other:
@@ -255,13 +247,6 @@ def _check_opening(me: str, peer: str, theirs: Any, options: Alignment) -> None:
         raise DataError(
             f"'{peer}' brings {theirs['ids']} ids, and '{me}' allows {options.most}: see 'most'"
         )
-
-
-def _hide(engine: Engine, texts: Sequence[str]) -> Bytes:
-    """In pieces, so that a library that makes copies makes small ones."""
-    size = CHUNK_BYTES // engine.width
-    pieces = [engine.hide(texts[i : i + size]).numpy() for i in range(0, len(texts), size)]
-    return np.concatenate(pieces) if pieces else np.empty((0, engine.width), np.uint8)
 
 
 def _shuffle(count: int) -> Indices:
@@ -301,7 +286,6 @@ async def _common(
     first: Peer,
     ring: Sequence[str],
     sizes: Mapping[str, int],
-    width: int,
     options: Alignment,
 ) -> Bytes:
     """Steps 5 and 6, at the others."""
@@ -313,7 +297,7 @@ async def _common(
             f"'{first.name}' told '{me.name}' of {count} common rows: at least "
             f"{options.minimum}, the minimum, and at most {min(sizes.values())}, the smallest set"
         )
-    common = await _receive(me, first, COMMON, (count, width))
+    common = await _receive(me, first, COMMON, (count, WIDTH))
     if len(_rows_of(common)) < count:
         raise Untrusted(f"'{first.name}' sent '{me.name}' a common point twice")
     return common
@@ -378,9 +362,9 @@ async def _receive(
         try:
             with me.timing("alignment"):
                 wanted.copy_(work(piece))
-        except NoPoint as error:
+        except NotAPoint as error:
             raise Untrusted(
-                f"'{peer.name}' sent '{me.name}' points that are none: of those from row "
+                f"'{peer.name}' sent '{me.name}' invalid points: of those from row "
                 f"{rows.start} on, {error}"
             ) from error
     return array.numpy()

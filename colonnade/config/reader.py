@@ -75,6 +75,8 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
             _placed(table, folder)
     _check_keys(tree, found, problems)
     run, recipe = _top(tree, found, problems)
+    if toml.table(tree, "align", []).pop("engine", None) is not None:
+        problems.append("align.engine: there is only ristretto255 now, so remove this line")
     tables: dict[str, Any] = {
         name: toml.read(cls, toml.table(tree, name, problems), f"{name}.", problems)
         for name, cls in TABLES.items()

@@ -1,6 +1,6 @@
 """Plain networks that can be cut in two: MLP, CNN, LeNet, VGG, ResNet, auto-encoders."""
 
-from colonnade.models.autoencoder import mlp_autoencoder, vgg_autoencoder, vgg_decoder
+from colonnade.models.autoencoder import mlp_autoencoder, vgg_decoder
 from colonnade.models.border import EVERYWHERE, Sides, tell_flips
 from colonnade.models.cnn import cnn, lenet
 from colonnade.models.cuts import cuts, split
@@ -33,6 +33,5 @@ __all__ = [
     "split",
     "tell_flips",
     "vgg16",
-    "vgg_autoencoder",
     "vgg_decoder",
 ]

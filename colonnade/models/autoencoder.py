@@ -76,16 +76,6 @@ def vgg_decoder(
     return nn.Sequential(*mirrored)
 
 
-def vgg_autoencoder(
-    extractor: nn.Sequential,
-    shape: tuple[int, ...],
-    *,
-    output: Output = "linear",
-) -> nn.Sequential:
-    """The extractor itself, not a copy, followed by its decoder."""
-    return named({"encoder": extractor, "decoder": vgg_decoder(extractor, shape, output=output)})
-
-
 def _transposed(channels: int, out: int, end: Output) -> nn.Sequential:
     normed = end == "relu"
     layers: dict[str, nn.Module] = {

@@ -1,7 +1,6 @@
 """Who owns what: columns, image tiles and rectangles, rows, both; and the way back."""
 
 from colonnade.partition.columns import columns, cut_columns, join_columns, named_columns
-from colonnade.partition.hybrid import hybrid
 from colonnade.partition.images import Rectangle, View, cut, paste, rectangles, strips, tiles
 from colonnade.partition.mosaic import Mosaic, margin
 from colonnade.partition.plan import Part, Partition
@@ -17,7 +16,6 @@ __all__ = [
     "cut",
     "cut_columns",
     "dirichlet",
-    "hybrid",
     "iid",
     "join_columns",
     "margin",

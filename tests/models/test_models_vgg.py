@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.errors import ConfigError
-from colonnade.models import VGG_CUTS, cuts, split, vgg16, vgg_autoencoder, vgg_decoder
+from colonnade.models import VGG_CUTS, cuts, split, vgg16, vgg_decoder
 from colonnade.partition import cut, paste, tiles
 
 # §1.2: what a client with a 16×16 tile uploads
@@ -119,11 +119,10 @@ def test_a_constant_image_has_no_border_under_replicate_padding() -> None:
 @pytest.mark.parametrize("shape", [(3, 16, 16), (1, 14, 9)], ids=str)
 def test_the_decoder_mirrors_the_extractor(at: str, shape: tuple[int, int, int]) -> None:
     extractor, _ = split(vgg16(shape, 4, width=1 / 16, fc=()), at)
-    model = vgg_autoencoder(extractor, shape)
+    decoder = vgg_decoder(extractor, shape)
+    model = nn.Sequential(extractor, decoder)
     x = batch(4, *shape)
-    encoder, decoder = split(model, "encoder")
-    assert encoder[0] is extractor
-    y = decoder(encoder(x))
+    y = model(x)
     assert y.shape == x.shape
     assert (y < 0).any()  # normalised pixels are negative too
     (y - x).square().mean().backward()
@@ -149,7 +148,8 @@ def test_the_decoder_of_the_standard_cut() -> None:
 )
 def test_other_decoder_outputs(output: str, low: float, high: float) -> None:
     extractor, _ = split(vgg16((3, 8, 8), 4, width=1 / 8, fc=()), "2C+1M")
-    y = vgg_autoencoder(extractor, (3, 8, 8), output=output)(batch(2, 3, 8, 8))  # type: ignore[arg-type]
+    decoder = vgg_decoder(extractor, (3, 8, 8), output=output)  # type: ignore[arg-type]
+    y = decoder(extractor(batch(2, 3, 8, 8)))
     assert low <= y.min()
     assert y.max() <= high
 
@@ -165,7 +165,8 @@ def test_a_decoder_ends_at_the_classifier() -> None:
 def test_the_auto_encoder_repeats_itself_on_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     vgg = vgg16((3, 16, 16), 4, width=1 / 4, fc=(), padding="replicate")
-    model = vgg_autoencoder(split(vgg, "4C+2M")[0], (3, 16, 16)).cuda()
+    extractor, _ = split(vgg, "4C+2M")
+    model = nn.Sequential(extractor, vgg_decoder(extractor, (3, 16, 16))).cuda()
     x = batch(32, 3, 16, 16).cuda()
 
     def gradients() -> tuple[Tensor, ...]:

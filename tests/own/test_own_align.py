@@ -111,7 +111,7 @@ def test_it_is_in_no_list(tmp_path: Path) -> None:
     [
         (["--set", f"align.minimum={OVER + 1}"], f"fewer than {OVER + 1} rows are common"),
         (["--data", "bank.csv"], "--data is of one party of a federation: say whose with --name"),
-        (["--set", "align.engine=md5"], "align.engine"),
+        (["--set", "align.engine=openmined"], "align.engine: there is only ristretto255"),
         (["--name", "bank", "--runtime", "local"], "--runtime and --set are for a run file"),
     ],
 )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from colonnade.errors import PartitionError
-from colonnade.partition import columns, dirichlet, hybrid, iid, overlap
+from colonnade.partition import dirichlet, iid, overlap
 
 seeds = st.integers(0, 2**40)
 
@@ -83,30 +83,6 @@ def test_a_skewed_rest() -> None:
     assert len(common) == 100
     assert len(blocks[0]) + len(blocks[1]) == 500
     assert len(blocks[0]) != len(blocks[1])
-
-
-@settings(deadline=None, max_examples=40)
-@given(
-    st.integers(1, 6), st.integers(6, 40), st.integers(6, 40), seeds, st.sampled_from([0.0, 0.5])
-)
-def test_hybrid_is_rows_times_columns(
-    parties: int, n: int, count: int, seed: int, share: float
-) -> None:
-    share = share if parties > 1 else 0.0
-    found = hybrid(n, count, parties, seed, row_overlap=share, column_overlap=share)
-    assert [c.tolist() for _, c in found] == listed(columns(count, parties, overlap=share))
-    assert listed([r for r, _ in found]) == listed(overlap(n, parties, share, seed))
-    if share == 0:  # FedEmb: 1/M of the rows and 1/M of the columns
-        assert sum(len(r) for r, _ in found) == n
-        assert sum(len(c) for _, c in found) == count
-
-
-def test_hybrid_permutes_columns_by_the_seed() -> None:
-    def drawn(seed: int) -> list[list[int]]:
-        return [c.tolist() for _, c in hybrid(20, 20, 2, seed, shuffle=True)]
-
-    assert drawn(1) == drawn(1) != drawn(2)
-    assert drawn(1) != [r.tolist() for r, _ in hybrid(20, 20, 2, 1, shuffle=True)]
 
 
 def test_impossible_rows() -> None:

@@ -111,7 +111,7 @@ def test_similarities_are_no_shares() -> None:
 def test_check_names_every_problem() -> None:
     result = EXAMPLES["whole"] | {"metric": {}}
     del result["wire"]
-    with pytest.raises(RunError, match=r"'demo'.*'wire' is missing.*'metric': did you mean 'metrics'"):
+    with pytest.raises(RunError, match=r"'demo'.*'wire' is missing.*did you mean 'metrics'"):
         check(result)
 
 
