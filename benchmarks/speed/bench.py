@@ -34,8 +34,7 @@ from rich.console import Console
 from rich.table import Table
 
 import colonnade
-from colonnade import config, data
-from colonnade.assembly import parties as assemble
+from colonnade import assembly, config, data
 from colonnade.errors import DataMissing
 from colonnade.privacy.masking import Masks, Moment, Ring
 from colonnade.results.result import commit
@@ -105,7 +104,7 @@ def ledger_share(tree: dict[str, Any]) -> float:
 def work_of(tree: dict[str, Any]) -> Work:
     """The very rows that the run will train on, for the hand-written loops."""
     checked = config.load(tree)
-    federation = assemble.from_catalogue(checked)
+    federation = assembly.from_catalogue(checked)
     parties = list(federation.parties.values())
     labels = parties[0].splits["train"].y
     assert labels is not None

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import colonnade
-from colonnade import config
-from colonnade.assembly import parties as assemble
+from colonnade import assembly, config
 from colonnade.config import federation
 from colonnade.deploy.nvflare import machine
 from colonnade.deploy.nvflare.machine import Engine
@@ -43,7 +42,7 @@ def main() -> None:
         root = Path(folder)
         settings = config.load(echo(arguments.steps))
         folders.create(root / "run", settings, overwrite=False)  # with a copy of the method
-        hand_out(settings, assemble.from_catalogue(settings), root / "run", Options())
+        hand_out(settings, assembly.from_catalogue(settings), root / "run", Options())
         shared = federation.load(root / "run" / "federation.toml")
         machine.provision(root / "kits", shared)
         with Engine(root / "kits", NAMES) as engine:

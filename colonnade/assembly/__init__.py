@@ -1,1 +1,44 @@
-"""From a configuration to the parties: who holds which rows, and who plays which role."""
+"""From a configuration to the parties of a run: who holds which rows, and who plays which role.
+
+Everything that can be wrong with the input is found here, before a run folder exists.
+"""
+
+from colonnade.assembly.cast import Assembly, schedule_of
+from colonnade.assembly.catalogue import from_catalogue
+from colonnade.assembly.files import (
+    COMMON_FILE,
+    from_file,
+    from_files,
+    names_of,
+    read_all,
+    read_common,
+    sha256_of,
+    write_common,
+)
+from colonnade.assembly.holding import POOLED, as_image, check_equal_rows, of
+from colonnade.assembly.memory import from_memory
+from colonnade.assembly.own_rows import OwnRows, ids_of, load_rows, no_rows, save_rows
+
+__all__ = [
+    "COMMON_FILE",
+    "POOLED",
+    "Assembly",
+    "OwnRows",
+    "as_image",
+    "check_equal_rows",
+    "from_catalogue",
+    "from_file",
+    "from_files",
+    "from_memory",
+    "ids_of",
+    "load_rows",
+    "names_of",
+    "no_rows",
+    "of",
+    "read_all",
+    "read_common",
+    "save_rows",
+    "schedule_of",
+    "sha256_of",
+    "write_common",
+]

@@ -13,10 +13,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from colonnade import config
+from colonnade import assembly, config
 from colonnade.align import Alignment
 from colonnade.align.phase import fingerprint
-from colonnade.assembly import files as rows
 from colonnade.cli import party
 from colonnade.cli.progress import Progress
 from colonnade.config import federation
@@ -84,7 +83,7 @@ def _align(arguments: argparse.Namespace) -> None:
         console.print(Text(f"warning: {warning}"))
     console.print()
     for place in places.values():
-        console.print(Text(f"rows    {place / rows.COMMON_FILE}"), soft_wrap=True)
+        console.print(Text(f"rows    {place / assembly.COMMON_FILE}"), soft_wrap=True)
     console.print(Text(f"result  {result.path / 'result.json'}"), soft_wrap=True)
 
 
@@ -139,7 +138,7 @@ def _found(
     name: str, folder: Path, content: Mapping[str, Any], options: Alignment
 ) -> dict[str, Any]:
     """What one party has found, from what it has written."""
-    common = rows.read_common(folder)
+    common = assembly.read_common(folder)
     crossed = content["wire"]["by_party"][name]
     brought = content["data"]["own_rows"][name]
     return {
@@ -150,5 +149,5 @@ def _found(
         "sent_bytes": crossed["sent_bytes"],
         "received_bytes": crossed["received_bytes"],
         "seconds": content["timing"]["by_phase"]["align"],
-        "file": str(folder / rows.COMMON_FILE),
+        "file": str(folder / assembly.COMMON_FILE),
     }

@@ -17,10 +17,10 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from colonnade import report
-from colonnade.assembly import files as rows
+from colonnade import assembly, report
 from colonnade.cli.progress import Progress
 from colonnade.config import Config, federation
+from colonnade.data import own
 from colonnade.data.own import OwnFile
 from colonnade.deploy import member
 from colonnade.deploy import predict as member_predict
@@ -84,7 +84,7 @@ def own_file(arguments: argparse.Namespace) -> OwnFile | None:
             raise RunError(f"--{next(iter(changes))} is about a file: give --data FILE, too")
         return None
     try:
-        return replace(rows.described(path), **changes)
+        return replace(own.described(path), **changes)
     except ValueError as error:
         raise RunError(f"--data {path}: {error}") from None
 
@@ -97,7 +97,7 @@ def setup_of(arguments: argparse.Namespace) -> member.Setup:
 
 
 def prepared(
-    arguments: argparse.Namespace, shared: federation.Federation, own: rows.OwnRows
+    arguments: argparse.Namespace, shared: federation.Federation, own: assembly.OwnRows
 ) -> member.Setup:
     """What one party brings to a federation, checked."""
     keys = arguments.keys or shared.path.parent / "keys"

@@ -31,16 +31,15 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from colonnade import assembly, toml
 from colonnade import config as configuration
-from colonnade import toml
 from colonnade.align import KINDS
 from colonnade.align.phase import keep, plainly
-from colonnade.assembly import files as own_rows
-from colonnade.assembly import parties as assemble
-from colonnade.assembly.files import OwnRows
+from colonnade.assembly import OwnRows
 from colonnade.config import Config
 from colonnade.config import federation as federations
 from colonnade.config.federation import Federation, Member
+from colonnade.data import own
 from colonnade.data.own import OwnFile
 from colonnade.deploy import member
 from colonnade.errors import ColonnadeError, ConfigError, FederationError, RunError
@@ -135,7 +134,7 @@ def examine_run(path: Path) -> list[Check]:
 
 def _own_file(party: str, file: OwnFile) -> Iterator[Check]:
     try:
-        notes = own_rows.read_own(file, Path()).notes
+        notes = own.read(file, Path()).notes
     except ColonnadeError as error:
         yield Check(party, "problem", str(error), f"correct the file, or [parties.{party}]")
         return
@@ -149,7 +148,7 @@ def _own_file(party: str, file: OwnFile) -> Iterator[Check]:
 def _rows_of(run: Config) -> Iterator[Check]:
     """What would be trained on, and what would cross."""
     try:
-        federation = own_rows.from_files(run) if run.files else assemble.from_catalogue(run)
+        federation = assembly.from_files(run) if run.files else assembly.from_catalogue(run)
         names = {n: party.names for n, party in federation.parties.items() if party.names}
         if run.align is not None and names:
             common = plainly(names, run.align)
@@ -431,7 +430,7 @@ class _Own:
             said = f"'{self.me.name}' plays '{role}', which brings no rows"
             if self.mine.rows is not None:
                 return Check("data", "problem", said, "leave --data away")
-            self.rows = own_rows.none(self.federation.run.data.classes)
+            self.rows = assembly.no_rows(self.federation.run.data.classes)
             return Check("data", "ok", said)
         assert self.mine.rows is not None
         try:

@@ -28,14 +28,13 @@ from typing import Any, Literal
 import torch
 from safetensors import SafetensorError
 
-from colonnade import models, store
+from colonnade import assembly, models, store
 from colonnade.align import KINDS
 from colonnade.align.phase import COMMON, aligned
-from colonnade.assembly import files as own_rows
-from colonnade.assembly.files import OwnRows, write_common
-from colonnade.assembly.parties import schedule_of
+from colonnade.assembly import OwnRows, schedule_of, write_common
 from colonnade.config import Config
 from colonnade.config.federation import Federation
+from colonnade.data import own
 from colonnade.data.own import OwnFile
 from colonnade.errors import (
     ColonnadeError,
@@ -181,11 +180,11 @@ def read_rows(file: OwnFile | Path | None, shared: Federation, name: str) -> Own
     """A party's rows, if its role has any."""
     check_data(file, shared, name)
     if file is None:
-        return own_rows.none(shared.run.data.classes)
-    file = own_rows.described(file) if isinstance(file, Path) else file
+        return assembly.no_rows(shared.run.data.classes)
+    file = own.described(file) if isinstance(file, Path) else file
     path = Path(file.data)
     if path.suffix == ".json":  # handed over by a supervisor of this machine
-        return own_rows.load(path.with_suffix(""))
+        return assembly.load_rows(path.with_suffix(""))
     if path.suffix not in (".csv", ".tsv", ".txt", ".gz", ".parquet", ".npz"):
         raise DataError(
             f"--data {path}: give a .csv or .parquet file with the columns id and label, images as "
@@ -193,7 +192,7 @@ def read_rows(file: OwnFile | Path | None, shared: Federation, name: str) -> Own
         )
     method = shared.run.found.method
     everyone = method.own_labels or method.everyone_labelled(shared.run.options)
-    return own_rows.from_file(file, name, shared.run, labelled=everyone or name == shared.holder)
+    return assembly.from_file(file, name, shared.run, labelled=everyone or name == shared.holder)
 
 
 def check_data(file: OwnFile | Path | None, shared: Federation, name: str) -> None:

@@ -22,10 +22,9 @@ from torch import Tensor
 
 from colonnade import store
 from colonnade.align.phase import COMMON, aligned
-from colonnade.assembly.files import OwnRows, described, ids_of, read_own
-from colonnade.assembly.parties import of
+from colonnade.assembly import OwnRows, ids_of, of
 from colonnade.data import Column, Preparation, Split
-from colonnade.data.own import OwnFile
+from colonnade.data.own import OwnFile, described, read
 from colonnade.deploy.member import Log, Say, Setup, connect, party_of, signals
 from colonnade.errors import DataError, MethodError, RunError
 from colonnade.partition import View
@@ -49,8 +48,8 @@ def rows_for(
     path, saved = file.path(Path()), _saved(run, party, unfinished)
     with of(party):
         columns = tuple(Column(name, tuple(known), may) for name, known, may in saved["columns"])
-        own = read_own(file, Path(), like=columns)
-        ids, x = own.ids, own.x
+        found = read(file, Path(), like=columns)
+        ids, x = found.ids, found.x
         preparation = None
         if saved["preparation"] is not None:
             preparation = Preparation.from_tensors(saved["preparation"], columns)

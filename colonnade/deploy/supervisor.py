@@ -29,9 +29,7 @@ from typing import Any, Protocol
 
 from colonnade import store
 from colonnade.align.phase import plainly
-from colonnade.assembly import files as own_rows
-from colonnade.assembly.files import OwnRows
-from colonnade.assembly.parties import Assembly
+from colonnade.assembly import Assembly, OwnRows, ids_of, save_rows
 from colonnade.config import Config
 from colonnade.config import federation as federations
 from colonnade.config.federation import Member
@@ -165,7 +163,7 @@ def hand_out(settings: Config, assembly: Assembly, folder: Path, options: Option
         if place.with_suffix(".json").exists() or not method.roles[assembly.cast[name]].rows:
             continue  # of an earlier attempt; or a server
         ids = b"".join(split.ids.cpu().numpy().tobytes() for split in party.splits.values())
-        named = own_rows.ids_of(list(party.names)) if party.names else ids.hex().encode()
+        named = ids_of(list(party.names)) if party.names else ids.hex().encode()
         mine = OwnRows(
             party.splits,
             party.preparation,
@@ -176,7 +174,7 @@ def hand_out(settings: Config, assembly: Assembly, folder: Path, options: Option
             party.view,
             sha256=assembly.data.get("files_sha256", {}).get(name, ""),
         )
-        own_rows.save(mine, place)
+        save_rows(mine, place)
 
 
 def _addresses(count: int) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch import Tensor
 
-from colonnade.assembly.parties import Assembly
+from colonnade.assembly import Assembly
 from colonnade.config import Config
 from colonnade.errors import MethodError
 from colonnade.role import identity

@@ -18,9 +18,18 @@ from torch import Tensor
 from colonnade import config as configuration
 from colonnade import data, report, store
 from colonnade.align.phase import plainly
-from colonnade.assembly import files as own_rows
-from colonnade.assembly import parties as assemble
-from colonnade.assembly.parties import Assembly
+from colonnade.assembly import (
+    POOLED,
+    Assembly,
+    as_image,
+    check_equal_rows,
+    from_catalogue,
+    from_files,
+    names_of,
+    of,
+    read_all,
+    sha256_of,
+)
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY, Column, Preparation, Split
 from colonnade.data.own import Own
@@ -148,9 +157,9 @@ class Trained:
         """
         self._check_files(files, absent)
         method = self.config.found.method
-        pooled = self.result["parties"] == [assemble.POOLED]
+        pooled = self.result["parties"] == [POOLED]
         columns = self._pooled_columns() if pooled else {n: self._columns(n) for n in files}
-        found = own_rows.read_all(
+        found = read_all(
             {n: replace(self.config.files[n], data=str(file)) for n, file in files.items()},
             like={name: columns.get(name, ()) for name in files},
         )
@@ -168,8 +177,8 @@ class Trained:
         left = {name: len(own.ids) - len(kept[name]) for name, own in found.items()}
         truth = self._truth(found, kept, alone=alone)
         if pooled:
-            rows = {assemble.POOLED: torch.cat([rows[name] for name in columns], 1)}
-            names = {assemble.POOLED: names[next(iter(columns))]}
+            rows = {POOLED: torch.cat([rows[name] for name in columns], 1)}
+            names = {POOLED: names[next(iter(columns))]}
         prepared = {name: self._prepared(name, x) for name, x in rows.items()}
         for name in self.config.files:  # labels, and nothing to predict from
             if name in self.result["parties"] and name not in (*absent, *prepared):
@@ -197,7 +206,7 @@ class Trained:
         return [
             name
             for name, path in files.items()
-            if path.exists() and own_rows.sha256_of(path) != before[name]
+            if path.exists() and sha256_of(path) != before[name]
         ]
 
     def _check_files(self, files: Mapping[str, Any], absent: Collection[str]) -> None:
@@ -214,7 +223,7 @@ class Trained:
             raise DataError(f"{', '.join(both)}: absent, and yet rows are given; leave them out")
         method = self.config.found.method
         needed = [name for name in known if name not in absent]
-        if self.result["parties"] != [assemble.POOLED]:
+        if self.result["parties"] != [POOLED]:
             needed = [name for name in needed if self._preparation(name)[1]]
             if not method.kinds:  # everybody alone, as far as it has learnt anything
                 needed = [name for name in needed if self.saved(name)["weights"]]
@@ -234,7 +243,7 @@ class Trained:
             if missing := [column.name for column in columns if column.name not in x.columns]:
                 raise DataError(f"'{name}' was trained on columns that are missing: {missing}")
             x = x[[column.name for column in columns]]
-        with assemble.of(name):
+        with of(name):
             given, _ = data.from_arrays(x, like=columns or None)
         return self._prepared(name, given)
 
@@ -242,8 +251,8 @@ class Trained:
         preparation, shape = self._preparation(name)
         if preparation is None:
             return torch.empty(len(x), 0)
-        with assemble.of(name):
-            prepared = preparation.apply(assemble.as_image(x))
+        with of(name):
+            prepared = preparation.apply(as_image(x))
         if list(prepared.shape[1:]) != shape:
             raise DataError(
                 f"'{name}' was trained on rows of shape {tuple(shape)}, given "
@@ -262,8 +271,8 @@ class Trained:
     def _federation(self) -> Assembly:
         """The parties with the rows of the run, read once more."""
         if not self.config.files:
-            return assemble.from_catalogue(self.config)
-        assembly = own_rows.from_files(self.config)
+            return from_catalogue(self.config)
+        assembly = from_files(self.config)
         for name, common in self._common(assembly).items():
             assembly.parties[name].take(common)
         return assembly
@@ -275,7 +284,7 @@ class Trained:
 
     def _names(self) -> dict[str, list[str]]:
         """What a party with a file of its own calls its rows, by their ids in the run."""
-        return own_rows.names_of(self.config) if self.config.files else {}
+        return names_of(self.config) if self.config.files else {}
 
     def _refuse_in_memory(self) -> None:
         if self.result["data"]["name"] == IN_MEMORY:
@@ -304,8 +313,8 @@ class Trained:
     ) -> dict[str, tuple[Tensor | None, Tensor]]:
         if not isinstance(parties, Mapping):
             raise DataError('give the rows by party name, {"bank": x, "shop": x}')
-        if self.result["parties"] == [assemble.POOLED] and assemble.POOLED not in parties:
-            parties = {assemble.POOLED: self._pooled(parties)}
+        if self.result["parties"] == [POOLED] and POOLED not in parties:
+            parties = {POOLED: self._pooled(parties)}
         strangers = [name for name in parties if name not in self.result["parties"]]
         if strangers:
             raise DataError(
@@ -321,7 +330,7 @@ class Trained:
             preparation, shape = self._preparation(name)
             if preparation is None or not shape:
                 raise DataError(f"'{name}' took part without features; give none for it")
-            with assemble.of(name):
+            with of(name):
                 given, _ = data.from_arrays(x, like=preparation.columns or None)
             rows[name] = self._prepared(name, given), torch.arange(len(given))
         aligned = self.config.found.method.aligned(self.config.options)
@@ -353,15 +362,15 @@ class Trained:
             raise DataError(f"give the rows of {', '.join(owned)}, or all of them as 'all'")
         sides = []
         for owner, own in owned.items():
-            with assemble.of(owner):
+            with of(owner):
                 sides.append(data.from_arrays(parties[owner], like=own)[0].flatten(1))
-        assemble.check_equal_rows({n: len(s) for n, s in zip(owned, sides, strict=True)}, "")
+        check_equal_rows({n: len(s) for n, s in zip(owned, sides, strict=True)}, "")
         return torch.cat([side.float() for side in sides], 1)
 
     def _pooled_columns(self) -> dict[str, tuple[Column, ...]]:
         """Whose the columns of a pooled method were, in their order."""
         owned: dict[str, tuple[Column, ...]] = {}
-        for column in self._columns(assemble.POOLED):
+        for column in self._columns(POOLED):
             owner, _, name = column.name.partition(".")
             owned[owner] = (*owned.get(owner, ()), replace(column, name=name))
         return owned

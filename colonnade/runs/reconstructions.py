@@ -11,7 +11,7 @@ from pathlib import Path
 from torch import Tensor
 
 from colonnade import store
-from colonnade.assembly.parties import Assembly
+from colonnade.assembly import Assembly
 from colonnade.metrics.images import psnr, ssim
 
 PICTURES = 12  # of every party, in the report

@@ -15,9 +15,7 @@ from torch import Tensor
 from colonnade import config as configuration
 from colonnade import store
 from colonnade.align import phase
-from colonnade.assembly import files as rows
-from colonnade.assembly import parties as assemble
-from colonnade.assembly.parties import Assembly
+from colonnade.assembly import Assembly, from_catalogue, from_files, from_memory, write_common
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY
 from colonnade.deploy.nvflare import kits
@@ -86,13 +84,13 @@ def run(
         )
     with reproducible(settings.run.threads, settings.run.device == "cuda"), ExitStack() as held:
         if parties is None and settings.files:
-            assembly = rows.from_files(settings)
+            assembly = from_files(settings)
         elif parties is None:
             if settings.align is not None:
                 raise ConfigError(["[align] is for the parties' own files, [parties.NAME] data"])
-            assembly = assemble.from_catalogue(settings)
+            assembly = from_catalogue(settings)
         else:
-            assembly = assemble.from_memory(settings, parties, test)
+            assembly = from_memory(settings, parties, test)
         settings = replace(settings, partition=assembly.partition)
         if parties is not None:
             settings = replace(settings, data=replace(settings.data, name=IN_MEMORY))
@@ -194,7 +192,7 @@ def run(
         for party in assembly.parties.values():
             folders.save_weights(party, folder / "weights.part")
             if settings.found.method.ids_only:
-                rows.write_common(party, folder / "parties" / party.name)
+                write_common(party, folder / "parties" / party.name)
         (folder / "weights.part").rename(folder / "weights")  # all of them make a finished run
         folders.finish(folder)
         checkpoints.clear()

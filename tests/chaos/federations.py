@@ -19,8 +19,7 @@ from typing import Any
 
 import tomli_w
 
-from colonnade import config
-from colonnade.assembly import parties as assemble
+from colonnade import assembly, config
 from colonnade.config.federation import load as load_federation
 from colonnade.deploy.supervisor import Options, hand_out, hub_of
 from colonnade.deploy.supervisor import _addresses as free_addresses
@@ -69,7 +68,7 @@ class Field:
         through  by party, what gives the port of a proxy in front of the port it listens at
         """
         settings = config.load(dict(tree))
-        made = assemble.from_catalogue(settings)
+        made = assembly.from_catalogue(settings)
         self.folder, self.names, self.hub = folder, list(made.parties), hub_of(settings, made)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         folder.mkdir(parents=True)

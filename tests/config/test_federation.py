@@ -11,7 +11,7 @@ import pytest
 import tomli_w
 
 import colonnade
-from colonnade.assembly import parties as assemble
+from colonnade import assembly
 from colonnade.config.federation import Federation, Member, load, split_address, write
 from colonnade.errors import ConfigError, FederationError
 from colonnade.methods import splitnn
@@ -108,7 +108,7 @@ def test_the_least(tmp_path: Path) -> None:
 def test_the_run_can_be_simulated_with_the_same_parties(tmp_path: Path) -> None:
     run = {"method": "splitnn", "data": {"name": "digits"}, "parties": {"b": {"lr": 0.5}}}
     ours = loaded(tmp_path, run=run | {"partition": {"kind": "strips", "parties": 2}})
-    made = assemble.from_catalogue(ours.run)
+    made = assembly.from_catalogue(ours.run)
     assert tuple(made.parties) == ours.names and made.holder == ours.hub
     assert made.parties["b"].recipe.lr == 0.5
 

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 import torch
 
-from colonnade import config
-from colonnade.assembly import files as rows
-from colonnade.data import Column, Preparation, own
-from colonnade.data.own import Own, OwnFile, read
+from colonnade import assembly, config
+from colonnade.data import Column, Preparation
+from colonnade.data.own import Own, OwnFile, read, table
+from colonnade.data.own.csv import Csv
 from colonnade.errors import DataError
 
 arrow: Any = import_module("pyarrow")  # it has no types
@@ -52,7 +52,7 @@ def wide(**columns: list[Any]) -> str:
 
 @pytest.fixture(params=[7, 1 << 18], ids=["a row or two at a time", "all at once"])
 def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(own, "CHUNK", request.param)
+    monkeypatch.setattr(table, "CHUNK", request.param)
     return int(request.param)
 
 
@@ -102,8 +102,8 @@ def test_pieces_decide_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert whole.x[:, 0].tolist() == [float(n % 3) for n in range(30)] + [3.0] * 10
     assert whole.x[:, 1].tolist() == [1.0, 0.0] * 20
     assert whole.x[38, 2] == 38.25 and math.isnan(whole.x[39, 2])
-    monkeypatch.setattr(own, "CHUNK", 7 * 5)  # five columns
-    pieces = list(own._Csv.open(tmp_path / "bank.csv", "").pieces(["id"], ["id"]))
+    monkeypatch.setattr(table, "CHUNK", 7 * 5)  # five columns
+    pieces = list(Csv.open(tmp_path / "bank.csv", "").pieces(["id"], ["id"]))
     assert [len(piece[0]) for piece in pieces] == [7] * 5 + [5]
     again = read(OwnFile("bank.csv"), tmp_path)
     assert (again.ids, again.labels, again.columns) == (whole.ids, whole.labels, whole.columns)
@@ -483,7 +483,7 @@ def settings(**more: Any) -> config.Config:
 
 def test_rows_of_a_party(tmp_path: Path) -> None:
     path = people(tmp_path, age="")
-    made = rows.from_file(path, "bank", settings(), labelled=True)
+    made = assembly.from_file(path, "bank", settings(), labelled=True)
     assert made.count == 200 and made.width == 3 and made.classes == ("no", "yes")
     assert made.source == "bank.csv"
     assert "'town': 2 categories, 66 of 200 missing (zeros)" in made.notes
@@ -492,22 +492,22 @@ def test_rows_of_a_party(tmp_path: Path) -> None:
     where = {int(n): split.x[i] for split in made.splits.values() for i, n in enumerate(split.ids)}
     assert where[9][0] == 0 and where[9][1:].tolist() == [0, 1]  # Ulm is after Bonn
     assert where[2][1:].tolist() == [0, 0]
-    named = rows.from_file(
+    named = assembly.from_file(
         OwnFile("bank.csv", features=("age",)), "bank", settings(), labelled=True, folder=tmp_path
     )
     assert named.width == 1 and named.digest(b"key") == made.digest(b"key")
     pressed_ids = [f"p{n}" for n in range(200)]
     other = pressed(tmp_path, id=pressed_ids, age=list(range(200)))
-    found = rows.from_file(other, "shop", settings(), labelled=False, folder=tmp_path)
+    found = assembly.from_file(other, "shop", settings(), labelled=False, folder=tmp_path)
     assert found.digest(b"key") == made.digest(b"key")
     for key, split in made.splits.items():
         assert torch.equal(found.splits[key].ids, split.ids)
 
 
 def test_rows_are_handed_over_with_what_may_be_missing(tmp_path: Path) -> None:
-    made = rows.from_file(people(tmp_path, age=""), "bank", settings(), labelled=True)
-    rows.save(made, tmp_path / "handed")
-    again = rows.load(tmp_path / "handed")
+    made = assembly.from_file(people(tmp_path, age=""), "bank", settings(), labelled=True)
+    assembly.save_rows(made, tmp_path / "handed")
+    again = assembly.load_rows(tmp_path / "handed")
     assert again.preparation is not None and made.preparation is not None
     assert again.preparation.columns == made.preparation.columns
     assert [c.missing for c in again.preparation.columns] == [True, False]
@@ -517,7 +517,7 @@ def test_rows_are_handed_over_with_what_may_be_missing(tmp_path: Path) -> None:
 
 def test_without_standardisation_the_mean_itself_stands_there(tmp_path: Path) -> None:
     plain = settings(data={"standardise": False})
-    made = rows.from_file(people(tmp_path, age=""), "bank", plain, labelled=True)
+    made = assembly.from_file(people(tmp_path, age=""), "bank", plain, labelled=True)
     ages = {
         int(n): split.x[i, 0] for split in made.splits.values() for i, n in enumerate(split.ids)
     }
@@ -531,13 +531,13 @@ def test_errors_name_the_party(tmp_path: Path) -> None:
     with pytest.raises(
         DataError, match=r"party 'bank': .*/bank\.csv, line 11, column 'age': 'old'"
     ):
-        rows.from_file(path, "bank", settings(), labelled=True)
+        assembly.from_file(path, "bank", settings(), labelled=True)
     people(tmp_path, label="")
     with pytest.raises(DataError, match=r"party 'bank': .*/bank\.csv, line 11, column 'label'"):
-        rows.from_file(path, "bank", settings(), labelled=True)
+        assembly.from_file(path, "bank", settings(), labelled=True)
     file = OwnFile("bank.csv", label="", leave_out=("town",))
     with pytest.raises(DataError, match=r"party 'bank': .*and this party holds the labels"):
-        rows.from_file(file, "bank", settings(), labelled=True, folder=tmp_path)
+        assembly.from_file(file, "bank", settings(), labelled=True, folder=tmp_path)
 
 
 # --- large files

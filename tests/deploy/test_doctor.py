@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from colonnade.assembly import files as rows
+from colonnade import assembly
 from colonnade.cli.main import main
 from colonnade.config import federation
 from colonnade.config.federation import Federation, Member
@@ -62,8 +62,8 @@ class Two:
     def mine(self, name: str, **changes: Any) -> Mine:
         path = self.folder / f"{name}.csv"
 
-        def read(shared: Federation) -> rows.OwnRows:
-            return rows.from_file(path, name, shared.run, labelled=name == "bank")
+        def read(shared: Federation) -> assembly.OwnRows:
+            return assembly.from_file(path, name, shared.run, labelled=name == "bank")
 
         given = Mine(
             name, self.keys(name), read, self.folder / f"{name}.toml", self.folder / f"run-{name}"

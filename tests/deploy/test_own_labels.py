@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from colonnade.assembly import files as rows
+from colonnade import assembly
 from colonnade.cli.main import main
 from colonnade.config import federation
 from colonnade.config.federation import Federation, Member
@@ -64,7 +64,7 @@ def test_labels_are_places_among_the_classes_that_all_agree_on(made: Path) -> No
     codes = {int(code) for split in north.splits.values() for code in split.y}  # type: ignore[union-attr]
     assert codes == {0, 2}
     server = read_rows(None, shared(made), "server")
-    assert server == rows.none(north.classes) and server.width == 0
+    assert server == assembly.no_rows(north.classes) and server.width == 0
     assert server.facts(server.classes)["train_rows"] == 0
 
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 from test_three_organisations import finish, start
 
-from colonnade import config, data
-from colonnade.assembly import files as rows
+from colonnade import assembly, config, data
 from colonnade.config import federation
 from colonnade.config.federation import Member
+from colonnade.data import own
 from colonnade.errors import ConfigError, DataError
 from colonnade.net import certs
 from colonnade.wire.policy import Policy
@@ -100,20 +100,20 @@ def test_two_cameras_train_and_predict(tmp_path: Path) -> None:
 
 def test_pictures_are_read_with_their_place(tmp_path: Path) -> None:
     settings = config.load({**RUN, "parties": {"left": {}, "right": {}}})
-    own = rows.from_file(pictures(tmp_path, "right", 0, 200), "right", settings, labelled=False)
+    own = assembly.from_file(pictures(tmp_path, "right", 0, 200), "right", settings, labelled=False)
     assert own.view is not None and own.view.part.left == 14
     assert own.count == 200 and own.splits["train"].x.dtype == torch.uint8
     assert own.splits["train"].y is None and own.classes == ()
     with pytest.raises(ConfigError, match=r"'left' has images of 28×14 .*gives it 28×10"):
         narrow = {"kind": "rectangles", "rectangles": [[0, 0, 28, 10], [0, 14, 28, 14]]}
         elsewhere = config.load({**RUN, "partition": narrow, "parties": {"left": {}, "right": {}}})
-        rows.from_file(pictures(tmp_path, "left", 0, 200), "left", elsewhere, labelled=True)
+        assembly.from_file(pictures(tmp_path, "left", 0, 200), "left", elsewhere, labelled=True)
     without = {key: value for key, value in RUN.items() if key != "partition"}
     with pytest.raises(ConfigError, match="joins parts of images by their places"):
         nowhere = config.load({**without, "parties": {"left": {}, "right": {}}})
-        rows.from_file(pictures(tmp_path, "left", 0, 200), "left", nowhere, labelled=True)
+        assembly.from_file(pictures(tmp_path, "left", 0, 200), "left", nowhere, labelled=True)
     with pytest.raises(DataError, match="has no 'label', and this party holds the labels"):
-        rows.from_file(tmp_path / "right.npz", "right", settings, labelled=True)
+        assembly.from_file(tmp_path / "right.npz", "right", settings, labelled=True)
 
 
 def test_files_that_are_no_pictures(tmp_path: Path) -> None:
@@ -129,12 +129,12 @@ def test_files_that_are_no_pictures(tmp_path: Path) -> None:
     for arrays, why in bad.values():
         np.savez(path, **arrays)
         with pytest.raises(DataError, match=why):
-            rows.read_images(path)
+            own.read_images(path)
     np.savez(path, id=np.array([{}, {}], dtype=object), x=np.zeros((2, 1, 4, 4), np.uint8))
     with pytest.raises(DataError, match=r"no \.npz file of plain arrays"):  # nothing is unpickled
-        rows.read_images(path)
+        own.read_images(path)
     path.write_bytes(b"not a zip file")
     with pytest.raises(DataError, match=r"x\.npz"):
-        rows.read_images(path)
+        own.read_images(path)
     with pytest.raises(DataError, match="No such file"):
-        rows.read_images(tmp_path / "nobody.npz")
+        own.read_images(tmp_path / "nobody.npz")

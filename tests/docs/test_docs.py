@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import colonnade
-from colonnade import config
-from colonnade.assembly import parties as assemble
+from colonnade import assembly, config
 from colonnade.role.party import Party
 
 ROOT = Path(__file__).parents[2]
@@ -131,7 +130,7 @@ def test_every_partition_of_the_guide_can_be_made() -> None:
     kinds = set()
     for block in examples:
         tree = tomllib.loads(block) | {"method": "local"}
-        federation = assemble.from_catalogue(config.load(tree))
+        federation = assembly.from_catalogue(config.load(tree))
         assert federation.partition is not None
         kinds.add(federation.partition.kind)
     assert kinds == {"tiles", "strips", "rectangles", "columns", "rows", "hybrid", "whole"}

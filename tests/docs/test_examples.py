@@ -145,14 +145,13 @@ def test_the_own_method_without_hidden_layers_is_logistic_regression(tmp_path: P
     import torch
     from torch.nn import functional as F
 
-    from colonnade import config, store
-    from colonnade.assembly import parties as assemble
+    from colonnade import assembly, config, store
 
     path = EXAMPLES / "05-own-method.toml"
     once = ["epochs=1", "data.train_rows=64", "data.test_rows=50", "batch_size=64", "momentum=0"]
     result = colonnade.run(path, overrides=once, out=tmp_path / "run")
     start = colonnade.run(path, overrides=[*once, "lr=1e-30"], out=tmp_path / "start")
-    federation = assemble.from_catalogue(config.load(path, once))
+    federation = assembly.from_catalogue(config.load(path, once))
     xs, weights, steps = [], [], []
     for name, party in federation.parties.items():
         (batch,) = party.rows("train")

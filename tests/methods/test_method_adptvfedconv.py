@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import colonnade
-from colonnade import config, data, store
-from colonnade.assembly import parties as assemble
+from colonnade import assembly, config, data, store
 from colonnade.data import Moves
 from colonnade.errors import ConfigError, DataMissing, MethodError, PartitionError
 from colonnade.methods import adptvfedconv
@@ -169,7 +168,7 @@ def in_tiles(images: Tensor, options: dict[str, Any], **changes: Any) -> list[Pa
     }
     given = {name: (x, labels) if name == "party0" else x for name, x in rows.items()}
     test = {name: (x[:4], labels[:4]) if name == "party0" else x[:4] for name, x in rows.items()}
-    return list(assemble.from_memory(config.load(tree), given, test).parties.values())
+    return list(assembly.from_memory(config.load(tree), given, test).parties.values())
 
 
 def stitched_and_whole(images: Tensor, cut_at: str, padding: str) -> tuple[Tensor, Tensor]:
@@ -548,7 +547,7 @@ def test_no_pixel_crosses_a_cut(
 def test_the_oracle_moves_whole_images_and_then_cuts_them() -> None:
     tree = settings({"augment": "oracle"}, data={"flip": True, "shift": 2, "standardise": False})
     checked = config.load(tree)
-    federation = assemble.from_catalogue(checked)
+    federation = assembly.from_catalogue(checked)
     parties = list(federation.parties.values())
     assert [party.shape for party in parties] == [(1, 4, 4)] * 4
     (whole,) = {tuple(party.splits["train"].x.shape) for party in parties}
@@ -621,7 +620,7 @@ def test_stored_maps_are_gathered_and_moved_by_hand() -> None:
 def test_every_view_is_used_and_maps_move_by_whole_cells() -> None:
     def drawn(options: dict[str, Any], moved: dict[str, Any], epoch: int) -> Any:
         checked = config.load(settings(options, data=moved, partition=HALVES))
-        server = assemble.from_catalogue(checked).parties["party1"]
+        server = assembly.from_catalogue(checked).parties["party1"]
         cfg = checked.options
         mosaic = Mosaic((adptvfedconv.place_of(server, cfg),), 2)
         return adptvfedconv.map_moves(server, mosaic, cfg, epoch)
@@ -641,7 +640,7 @@ def test_every_view_is_used_and_maps_move_by_whole_cells() -> None:
 
 def test_an_extractor_hears_which_tiles_are_mirrored() -> None:
     checked = config.load(settings({"padding": "replicate-at-cuts"}, partition=HALVES))
-    client = assemble.from_catalogue(checked).parties["party2"]
+    client = assembly.from_catalogue(checked).parties["party2"]
     adptvfedconv.place_of(client, checked.options)
     extractor = adptvfedconv.extractor_of(client, checked.options)
     borders = [layer for layer in extractor.modules() if isinstance(layer, Border)]
@@ -832,7 +831,7 @@ def test_the_mean_map_stands_in_the_slot_of_an_absent_client(plain: Result) -> N
             some = [tensor for row, tensor in messages if phases[row] == phase]
             sent.setdefault(name, {})[phase] = torch.cat(some)
     checked = config.load(settings(batch_size=10))
-    server = assemble.from_catalogue(checked).parties["party1"]
+    server = assembly.from_catalogue(checked).parties["party1"]
     server.load_weights(saved(plain.path, "party1"))
     cfg = checked.options
     adptvfedconv.place_of(server, cfg)
@@ -891,7 +890,7 @@ def train(
 ) -> tuple[dict[str, Party], dict[str, Any]]:
     """All roles but those of the absent; the parties, and their states after the first epoch."""
     checked = config.load(tree)
-    federation = assemble.from_catalogue(checked)
+    federation = assembly.from_catalogue(checked)
     there = {name: party for name, party in federation.parties.items() if name not in absent}
     first: dict[str, Any] = {}
 
@@ -1149,7 +1148,7 @@ def test_the_attack_leaves_pictures_and_numbers(tmp_path: Path) -> None:
         assert all(math.isfinite(value) for value in on_disk[measure].values())
     pictures = store.read_tensors(result.path / "reconstruction.safetensors")
     assert set(pictures) == {f"{what}/{name}" for what in ("truth", "made") for name in clients}
-    parties = assemble.from_catalogue(config.load(settings())).parties
+    parties = assembly.from_catalogue(config.load(settings())).parties
     for name in clients:
         made, truth = pictures[f"made/{name}"], pictures[f"truth/{name}"]
         assert made.shape == truth.shape == (12, 1, 4, 4)
@@ -1226,7 +1225,7 @@ def test_the_stitched_map_is_worth_more_than_a_tile_alone(tmp_path: Path) -> Non
 
 def test_active_mosaic_is_what_the_clients_say() -> None:
     """A view that lies outside its image is refused as soon as it comes."""
-    server = assemble.from_catalogue(config.load(settings(partition=HALVES))).parties["party1"]
+    server = assembly.from_catalogue(config.load(settings(partition=HALVES))).parties["party1"]
 
     class Client:
         name, present = "party2", True

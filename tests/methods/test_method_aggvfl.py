@@ -11,8 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import config, store
-from colonnade.assembly import parties as assemble
+from colonnade import assembly, config, store
 from colonnade.errors import ConfigError
 from colonnade.models import head, network
 from colonnade.role.party import derive
@@ -44,7 +43,7 @@ def by_hand(tree: dict[str, Any], steps: list[int]) -> tuple[list[nn.Module], fl
     """The models of all parties after training, and the mean loss of the last epoch."""
     checked = config.load(tree)
     options = checked.options
-    parties = list(assemble.from_catalogue(checked).parties.values())
+    parties = list(assembly.from_catalogue(checked).parties.values())
     torch.set_num_threads(1)
     models: list[nn.Module] = []
     for party in parties:
@@ -147,7 +146,7 @@ def test_every_party_is_also_scored_alone(tmp_path: Path) -> None:
     test = result.metrics["test"]
     assert list(test["per_party"]) == ["party1"]
     assert list(test["alone"]) == result.content["parties"]
-    federation = assemble.from_catalogue(config.load(tree))
+    federation = assembly.from_catalogue(config.load(tree))
     y = federation.parties["party1"].splits["test"].y
     for name, party in federation.parties.items():
         assert party.preparation is not None

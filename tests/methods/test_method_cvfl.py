@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import config, store
-from colonnade.assembly import parties as assemble
+from colonnade import assembly, config, store
 from colonnade.errors import ConfigError, PeerLost, WireError
 from colonnade.methods.parts.compression import Compressor, Float32, Scalar
 from colonnade.models import network
@@ -65,7 +64,7 @@ def test_without_compression_it_is_split_learning(
 def by_hand(tree: dict[str, Any], c: Compressor, steps: int, shared: bool) -> list[dict[str, Any]]:
     """The weights of all parties, party1 being active; every compression is written out."""
     checked = config.load(tree)
-    parties = list(assemble.from_catalogue(checked).parties.values())
+    parties = list(assembly.from_catalogue(checked).parties.values())
     torch.set_num_threads(1)
     bottoms: list[nn.Module] = []
     top: nn.Module = nn.Identity()
@@ -217,7 +216,7 @@ def test_two_messages_per_batch_and_passive_party(labels: str, answer: str, tmp_
 def test_only_the_shared_variant_gives_labels_to_passive_parties() -> None:
     for labels, everyone in (("holder", False), ("shared", True)):
         tree = settings(cvfl={"labels": labels})
-        parties = assemble.from_catalogue(config.load(tree)).parties
+        parties = assembly.from_catalogue(config.load(tree)).parties
         assert parties["party1"].labelled
         assert {parties[name].labelled for name in ("party2", "party3", "party4")} == {everyone}
 

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import config, store
-from colonnade.assembly import parties as assemble
+from colonnade import assembly, config, store
 from colonnade.errors import ConfigError, MaskError, MethodError
 from colonnade.methods import easter
 from colonnade.models import head, network
@@ -100,7 +99,7 @@ class Hand:
 def by_hand(tree: dict[str, Any]) -> Hand:
     checked = config.load(tree)
     options = checked.options
-    parties = list(assemble.from_catalogue(checked).parties.values())
+    parties = list(assembly.from_catalogue(checked).parties.values())
     embed, decide, inputs = [], [], []
     for party in parties:
         torch.manual_seed(derive(5, "party", party.name))
@@ -688,7 +687,7 @@ def test_what_stands_in_for_an_absent_party(
     means = {name: torch.cat(rows).mean(0) for name, rows in sent.items()}
     assert all(sum(map(len, rows)) == EPOCHS * ROWS for rows in sent.values())
 
-    parties = assemble.from_catalogue(config.load(tree)).parties
+    parties = assembly.from_catalogue(config.load(tree)).parties
     labels = parties["party1"].splits["test"].y
     hand = by_hand(tree)
     own, decide = {}, {}
@@ -772,7 +771,7 @@ def test_every_role_refuses_by_itself_before_a_single_message() -> None:
 
 def train_without(tree: dict[str, Any], absent: set[str]) -> dict[str, Party]:
     checked = config.load(tree)
-    federation = assemble.from_catalogue(checked)
+    federation = assembly.from_catalogue(checked)
     there = {name: party for name, party in federation.parties.items() if name not in absent}
     for name, known in identity.simulated(list(there), "session").items():
         there[name].identity = known

@@ -21,9 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import config, data, methods, store
-from colonnade.assembly import files as rows
-from colonnade.assembly import parties as assemble
+from colonnade import assembly, config, data, methods, store
 from colonnade.errors import BudgetSpent, ColonnadeError, ConfigError, DataError, MethodError
 from colonnade.methods import fedemb
 from colonnade.methods.fedemb import FedEmb, Told
@@ -234,7 +232,7 @@ def test_a_client_trains_by_itself_as_a_plain_loop(tmp_path: Path) -> None:
     options = {"rounds": 2, "later_epochs": 2, "return_blocks": False}
     tree = settings(options, epochs=2)
     seen = train(tmp_path / "run", tree)
-    for name, party in assemble.from_catalogue(config.load(tree)).parties.items():
+    for name, party in assembly.from_catalogue(config.load(tree)).parties.items():
         if name == "server":
             continue
         private, public = seen.starts[name]
@@ -1416,7 +1414,7 @@ def test_own_files_of_other_rows_are_not_tested_together(tmp_path: Path) -> None
     held = result.content["data"]
     assert (held["train_rows"], held["test_rows"]) == (200, 0)  # none is kept for nothing
     with pytest.raises(ConfigError, match=text):  # also of a party of its own
-        rows.from_file(tmp_path / "a.csv", "a", config.load(tree), labelled=True)
+        assembly.from_file(tmp_path / "a.csv", "a", config.load(tree), labelled=True)
     both = {n: tmp_path / f"both_{n}.csv" for n in ("a", "b")}
     for name, part in (("a", x[:, :32]), ("b", x[:, 32:])):
         lines = [f"{i}," + ",".join(map(str, part[i])) for i in range(500, 540)]

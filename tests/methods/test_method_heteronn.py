@@ -11,8 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import config, store
-from colonnade.assembly import parties as assemble
+from colonnade import assembly, config, store
 from colonnade.errors import ConfigError, MethodError, RoleFailed, Untrusted
 from colonnade.methods import heteronn
 from colonnade.methods.heteronn import CLEAR, ENCRYPTED, HeteroNN, gradient_of
@@ -103,7 +102,7 @@ def train(tree: Any, weights: str, hidden: tuple[int, ...] = ()) -> dict[str, Pa
     """All roles, from the weights of a Joint network."""
     torch.set_num_threads(1)
     checked = config.load(tree)
-    federation = assemble.from_catalogue(checked)
+    federation = assembly.from_catalogue(checked)
     names, parties = list(federation.parties), federation.parties
     joint = Joint([party.shape for party in parties.values()], hidden)
     for name, start in getattr(joint, weights)(names).items():
@@ -122,7 +121,7 @@ def train(tree: Any, weights: str, hidden: tuple[int, ...] = ()) -> dict[str, Pa
 def by_hand(tree: Any, hidden: tuple[int, ...] = ()) -> tuple[Joint, list[float]]:
     """The same training as one graph: the recipe's optimiser, and plain SGD for every host's W."""
     checked = config.load(tree)
-    parties = list(assemble.from_catalogue(checked).parties.values())
+    parties = list(assembly.from_catalogue(checked).parties.values())
     joint = Joint([party.shape for party in parties], hidden)
     inputs = []
     for party in parties:

@@ -22,8 +22,7 @@ from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import colonnade
-from colonnade import config, data, methods, store
-from colonnade.assembly import parties as assemble
+from colonnade import assembly, config, data, methods, store
 from colonnade.data import Moves
 from colonnade.errors import ConfigError, DataError, DataMissing, MethodError
 from colonnade.methods import jovefl
@@ -198,7 +197,7 @@ def fits_its_schema(result: Result) -> None:
 def assembled(tree: dict[str, Any]) -> tuple[JoVeFL, dict[str, Party]]:
     """The options and the clients of a configuration, before anything has happened."""
     checked = config.load(tree)
-    parties = assemble.from_catalogue(checked).parties
+    parties = assembly.from_catalogue(checked).parties
     return checked.options, {name: p for name, p in parties.items() if p.role == "client"}
 
 

@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import config, store
-from colonnade.assembly import parties as assemble
+from colonnade import assembly, config, store
 from colonnade.data import Moves
 from colonnade.methods.splitconv import METHOD
 from colonnade.models import split, vgg16
@@ -67,7 +66,7 @@ def test_equals_one_network_and_one_graph(
     tree = settings(options, data=moved, optimizer=optimizer)
     result = colonnade.run(tree, out=tmp_path / "run")
     checked = config.load(tree)
-    parties = list(assemble.from_catalogue(checked).parties.values())
+    parties = list(assembly.from_catalogue(checked).parties.values())
     torch.set_num_threads(1)
     cut, padding = options.get("cut", "2C+1M"), options.get("padding", "replicate")
     size: dict[str, Any] = {"width": 0.1, "dropout": 0.2}

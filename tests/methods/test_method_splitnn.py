@@ -12,8 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import config, store
-from colonnade.assembly import parties as assemble
+from colonnade import assembly, config, store
 from colonnade.methods.splitnn import SplitNN, join
 from colonnade.models import network
 from colonnade.role.method import bind
@@ -42,7 +41,7 @@ def test_equals_one_joint_graph(cut: str, optimizer: str, tmp_path: Path) -> Non
     tree = settings(optimizer=optimizer, splitnn={"cut": cut, "dim": 16, "hidden": 8})
     result = colonnade.run(tree, out=tmp_path / "run")
     checked = config.load(tree)
-    federation = assemble.from_catalogue(checked)
+    federation = assembly.from_catalogue(checked)
     parties = list(federation.parties.values())
     torch.set_num_threads(1)
 
@@ -174,7 +173,7 @@ def test_an_absent_party_is_replaced_by_the_mean_of_what_it_sent(cut: str, tmp_p
     assert all(sum(map(len, rows)) == 2 * 300 for rows in sent.values())
 
     checked = config.load(tree)
-    parties = assemble.from_catalogue(checked).parties
+    parties = assembly.from_catalogue(checked).parties
     hold = parties["party1"].splits["test"].y
     assert hold is not None
     embeddings = []
@@ -207,7 +206,7 @@ def test_an_absent_party_is_replaced_by_the_mean_of_what_it_sent(cut: str, tmp_p
 def train(tree: dict[str, Any], absent: set[str], *, since: Any = None) -> dict[str, Party]:
     """All roles but those of the absent, from the start or from a snapshot of every party."""
     checked = config.load(tree)
-    federation = assemble.from_catalogue(checked)
+    federation = assembly.from_catalogue(checked)
     method = checked.found.method
     there = {name: party for name, party in federation.parties.items() if name not in absent}
     for name in there if since else ():

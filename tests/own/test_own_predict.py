@@ -168,7 +168,7 @@ def test_mistakes_in_new_files(trained: Path, tmp_path: Path) -> None:
     lines = rows_of(trained, "shop", slice(0, 20))
     words = new(trained, tmp_path, shop=[line.rsplit(",", 1)[0] for line in lines])
     bank, shop = tmp_path / "new_bank.csv", tmp_path / "new_shop.csv"
-    with pytest.raises(DataError, match=r"'shop': .*new_shop.csv has no column 'size'"):
+    with pytest.raises(DataError, match=r"'shop': .*new_shop.csv: no column 'size'"):
         run.read_files({"bank": bank, "shop": shop})
     with pytest.raises(DataError, match=r"(?s)2 mistakes.*'bank': .*none.csv.*'shop': .*'size'"):
         run.read_files({"bank": tmp_path / "none.csv", "shop": shop})

@@ -9,12 +9,11 @@ import pytest
 from test_own_runs import ROWS, tables, write
 
 import colonnade
-from colonnade import config, report
+from colonnade import assembly, config, report
 from colonnade.align import KINDS
-from colonnade.assembly import files as rows
-from colonnade.assembly import parties as assemble
 from colonnade.cli.party import own_file
 from colonnade.config import federation
+from colonnade.data import own
 from colonnade.data.own import OwnFile
 from colonnade.deploy import doctor, member
 from colonnade.errors import ConfigError, DataError, RunError
@@ -65,7 +64,7 @@ def test_it_is_said_between_processes_and_organisations_too(tmp_path: Path) -> N
     assert len(result.content["warnings"]) == 1
     settings = config.load({"method": "splitnn", "parties": {"bank": {}, "shop": {}}})
     file = OwnFile(str(tmp_path / "shop.csv"), id="customer")
-    own = rows.from_file(file, "shop", settings, labelled=False)
+    own = assembly.from_file(file, "shop", settings, labelled=False)
     (warning,) = own.warnings
     assert "they are left out, since those of the label holder count" in warning
     assert own.sha256 == result.content["data"]["files_sha256"]["shop"]
@@ -97,13 +96,13 @@ def test_a_hybrid_method_on_the_same_rows(kind: str, warned: bool) -> None:
         "data": {"name": "breast-cancer"},
         "partition": {"kind": kind, "parties": 2},
     }
-    found = assemble.from_catalogue(config.load(table))
+    found = assembly.from_catalogue(config.load(table))
     assert bool(found.warnings) == warned
     if warned:
         assert 'kind = "columns" gives the same rows to all parties' in found.warnings[0]
     table["fedemb"] = {}
     if warned:
-        assert assemble.from_catalogue(config.load(table)).warnings == ()
+        assert assembly.from_catalogue(config.load(table)).warnings == ()
 
 
 def test_the_report_says_it_once(tmp_path: Path) -> None:
@@ -129,23 +128,23 @@ def test_a_file_of_ones_own_says_which_columns_are_what(tmp_path: Path) -> None:
     write(tmp_path)
     path = tmp_path / "bank.toml"
     path.write_text('data = "bank.csv"\nid = "customer"\nleave_out = ["bank 1", "verdict"]\n')
-    described = rows.described(path)
+    described = own.described(path)
     assert described.path(Path()) == tmp_path / "bank.csv"
     settings = config.load({"method": "splitnn", "parties": {"bank": {}, "shop": {}}})
-    found = rows.from_file(described, "bank", settings, labelled=False)
+    found = assembly.from_file(described, "bank", settings, labelled=False)
     assert found.width == 2 and found.names == tables()["bank"][0]
     assert own_file(arguments(data=path, id="bank 0")) == OwnFile(
         str(tmp_path / "bank.csv"), id="bank 0", leave_out=("bank 1", "verdict")
     )
     path.write_text('data = "bank.csv"\nids = "customer"\nlabel = 3\n')
     with pytest.raises(ConfigError) as caught:
-        rows.described(path)
+        own.described(path)
     assert len(caught.value.problems) == 2 and "bank.toml" in caught.value.problems[0]
     path.write_text("data = ")
     with pytest.raises(ConfigError, match=r"bank.toml is not valid TOML"):
-        rows.described(path)
+        own.described(path)
     with pytest.raises(ConfigError, match=r"none.toml: No such file"):
-        rows.described(tmp_path / "none.toml")
+        own.described(tmp_path / "none.toml")
 
 
 def test_what_a_command_says_about_a_file(tmp_path: Path) -> None:

@@ -16,8 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PublicKey
 
 import colonnade
-from colonnade import config
-from colonnade.assembly import parties as assemble
+from colonnade import assembly, config
 from colonnade.errors import Untrusted
 from colonnade.privacy import keys
 from colonnade.privacy.keys import Agreement
@@ -600,7 +599,7 @@ def test_a_masked_message_of_the_step_before_is_refused(
 @pytest.mark.parametrize("option", [{"fraction": 20}, {"ring": 32}, {"mask": "paper"}])
 def test_parties_that_would_mask_differently_are_refused(option: dict[str, Any]) -> None:
     settings = config.load(TREE)
-    federation = assemble.from_catalogue(settings)
+    federation = assembly.from_catalogue(settings)
     for name, known in identity.simulated(list(federation.parties), "run 1").items():
         federation.parties[name].identity = known
     method = settings.found.method

@@ -12,8 +12,7 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 import colonnade
-from colonnade import config
-from colonnade.assembly import parties as assemble
+from colonnade import assembly, config
 from colonnade.errors import DataError, MethodError
 from colonnade.role.party import Party
 from colonnade.runs import absence
@@ -63,8 +62,8 @@ def test_it_leaves_no_trace_in_the_parties(
 ) -> None:
     """Parties, random numbers and gradient mode are as they were."""
     checked = config.load(settings(method))
-    kept: list[assemble.Assembly] = []
-    measure, original = absence.measure, assemble.from_catalogue
+    kept: list[assembly.Assembly] = []
+    measure, original = absence.measure, assembly.from_catalogue
 
     def spy(*arguments: Any) -> Any:
         kept.append(original(*arguments))
@@ -85,7 +84,7 @@ def test_it_leaves_no_trace_in_the_parties(
         assert torch.is_grad_enabled()
         return found
 
-    monkeypatch.setattr(assemble, "from_catalogue", spy)
+    monkeypatch.setattr("colonnade.runs.run.from_catalogue", spy)
     monkeypatch.setattr(absence, "measure", watched)
     result = colonnade.run(checked, out=tmp_path / "run")
     assert "absent" in result.metrics["test"]

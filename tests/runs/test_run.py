@@ -17,9 +17,8 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 import colonnade
+from colonnade import assembly, store
 from colonnade import config as configuration
-from colonnade import store
-from colonnade.assembly import parties as assemble
 from colonnade.errors import (
     ColonnadeError,
     ConfigError,
@@ -442,9 +441,9 @@ def test_a_sample_without_some_class_is_refused(key: str, what: str, tmp_path: P
 
 def test_all_rows_can_be_divided_anew() -> None:
     settings: dict[str, Any] = {"method": "local", "data": {"name": "mnist-sample", "test": 1 / 12}}
-    kept = assemble.from_catalogue(configuration.load(settings))
+    kept = assembly.from_catalogue(configuration.load(settings))
     settings["data"] |= {"official": False, "validation": 1 / 11}
-    anew = assemble.from_catalogue(configuration.load(settings))
+    anew = assembly.from_catalogue(configuration.load(settings))
     sizes = {name: len(split) for name, split in anew.parties["party1"].splits.items()}
     total = sum(len(split) for split in kept.parties["party1"].splits.values())
     assert sum(sizes.values()) == total

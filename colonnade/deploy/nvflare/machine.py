@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from colonnade import store
-from colonnade.assembly.parties import Assembly
+from colonnade.assembly import Assembly
 from colonnade.config import Config
 from colonnade.config import federation as federations
 from colonnade.deploy.nvflare import job, kits, sitefile

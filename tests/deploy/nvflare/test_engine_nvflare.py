@@ -23,8 +23,7 @@ from unittest import mock
 import pytest
 
 import colonnade
-from colonnade import config
-from colonnade.assembly import parties as assemble
+from colonnade import assembly, config
 from colonnade.cli.main import main
 from colonnade.config import federation
 from colonnade.config.federation import Federation
@@ -70,7 +69,7 @@ def settings(method: str) -> dict[str, Any]:
 def handed_out(folder: Path, method: str, **changes: Any) -> Federation:
     """The files of a federation whose sites lie on this machine."""
     resolved = config.load(settings(method) | changes)
-    hand_out(resolved, assemble.from_catalogue(resolved), folder, Options(deadline=30.0))
+    hand_out(resolved, assembly.from_catalogue(resolved), folder, Options(deadline=30.0))
     return federation.load(folder / "federation.toml")
 
 

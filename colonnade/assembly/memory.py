@@ -1,0 +1,247 @@
+"""Rows that the caller brings in memory: one array, or table, for each party."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from colonnade import data
+from colonnade.assembly.cast import Assembly, assembled
+from colonnade.assembly.holding import (
+    POOLED,
+    as_image,
+    check_equal_rows,
+    declared_views,
+    held_out_ids,
+    holding_of,
+    of,
+    pool,
+)
+from colonnade.config import Config, Data, check_name, same_but_for_case
+from colonnade.data import IN_MEMORY, Column, Split
+from colonnade.errors import ConfigError, DataError
+from colonnade.role.party import derive
+
+
+@dataclass(frozen=True)
+class Given:
+    """One in-memory party: its features, its labels if any, its columns."""
+
+    x: Tensor  # (n, 0) for a party that brings labels only
+    y: Any
+    columns: tuple[Column, ...]
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def split(self, name: str, classes: tuple[str, ...], start: int = 0) -> Split:
+        """All its rows, numbered from `start`."""
+        with of(name):
+            y = None if self.y is None else data.label_codes(self.y, classes)
+        return data.numbered(self.x, y, start)
+
+
+def from_memory(
+    config: Config, parties: Mapping[str, Any], test: Mapping[str, Any] | None
+) -> Assembly:
+    """The parties' own arrays: {"bank": (x, y), "shop": x}; `test` alike, or a seeded share."""
+    views = declared_views(config, list(parties))
+    _check_settings(config)
+    _check_given(parties, "parties")
+    _check_names(config, parties)
+    given = {name: _read(name, value) for name, value in parties.items()}
+    holder = _holder(config, given)
+    method, seed = config.found.method, derive(config.run.seed, "data")
+    why = method.simulated(config.options)
+    if method.moved_whole(config.options):
+        raise ConfigError([f"{why}: in memory there is no whole image"])
+    if method.own_labels and method.pooled(config.options):
+        raise ConfigError([f"{why}: rows in memory are not matched, so they cannot be joined"])
+    later = None if test is None else _read_test(test, given)
+    if method.own_labels:
+        splits, classes = _each_labelled(config, given, later, seed)
+    else:
+        check_equal_rows({name: len(rows) for name, rows in given.items()}, "")
+        with of(holder):
+            y, classes = data.labels_from(given[holder].y)
+            data.check_labels(y, classes)
+        if later is not None:
+            check_equal_rows({name: len(rows) for name, rows in later.items()}, " in test")
+        splits = _divided(holder, given, later, classes, config, seed)
+    held_out = held_out_ids(splits[holder][0], config.data.validation, seed)
+    holdings = {}
+    for name, both in splits.items():
+        if method.own_labels:
+            held_out = held_out_ids(both[0], config.data.validation, seed)
+        holding = holding_of(*both, given[name].columns, held_out)
+        holdings[name] = replace(holding, view=views.get(name))
+    if method.pooled(config.options):
+        holdings, holder = {POOLED: pool(holdings, holder)}, POOLED
+    assembly = assembled(config, holdings, holder, classes, IN_MEMORY)
+    return replace(assembly, partition=config.partition)
+
+
+def _check_settings(config: Config) -> None:
+    """Settings that choose or divide a known data set mean nothing here."""
+    if config.run.label_only:
+        raise ConfigError(["with in-memory parties there is no label_only"])
+    if config.data.name not in (Data().name, IN_MEMORY):
+        raise ConfigError([f"data.name = '{config.data.name}' has no meaning beside parties=…"])
+    if config.data.train_rows or config.data.test_rows:
+        raise ConfigError(["data.train_rows and test_rows have no meaning beside parties=…"])
+
+
+def _check_names(config: Config, parties: Mapping[str, Any]) -> None:
+    problems = [p for name in parties for p in check_name(name, "party name")]
+    problems += same_but_for_case(parties)
+    problems += [
+        f"[parties.{name}]: no such party among {', '.join(parties)}"
+        for name in config.parties
+        if name not in parties
+    ]
+    if problems or not parties:
+        raise ConfigError(problems or ["parties is empty: give at least two, one with labels"])
+
+
+def _holder(config: Config, given: Mapping[str, Given]) -> str:
+    """Who holds the labels: as the settings say, else the first who brings some."""
+    labelled = [name for name, rows in given.items() if rows.y is not None]
+    if not labelled:
+        raise DataError("no party has labels: give one as (x, y)")
+    holder = config.run.label_holder or labelled[0]
+    if holder not in labelled:
+        raise DataError(
+            f"label_holder = '{holder}' brings no labels; with labels: {', '.join(labelled)}"
+        )
+    return holder
+
+
+def _each_labelled(
+    config: Config, given: Mapping[str, Given], later: Mapping[str, Given] | None, seed: int
+) -> tuple[dict[str, tuple[Split, Split]], tuple[str, ...]]:
+    """Training and test rows, and classes, where every party brings labels of its own rows."""
+    method = config.found.method
+    if silent := [name for name, rows in given.items() if rows.y is None]:
+        raise DataError(
+            f"{', '.join(silent)}: no labels. In {method.name} every party has some of its own"
+        )
+    classes = _all_classes(given)
+    if later is None and (why := config.untested()):
+        raise DataError(
+            f"{why}: give test = {{…}}, the same rows in the same order for every party, or "
+            "set evaluate_every = 0"
+        )
+    if method.aligned(config.options):
+        _check_same_rows(given, classes, "")
+    if later is not None and method.tested_together(config.options):
+        _check_same_rows(later, classes, " in test")
+    if config.others_tested() and config.data.validation:
+        raise DataError(
+            f"data.validation = {config.data.validation}: {method.name} tests what all parties "
+            "know of a row together, and these rows would be others at each. Leave it out"
+        )
+    splits = {
+        name: _divided(name, {name: rows}, later, classes, config, seed)[name]
+        for name, rows in given.items()
+    }
+    return splits, classes
+
+
+def _read_test(test: Mapping[str, Any], given: Mapping[str, Given]) -> dict[str, Given]:
+    """Every party's test rows, in the form of its training rows."""
+    _check_given(test, "test")
+    if missing := [name for name in given if name not in test]:
+        raise DataError(f"test has no rows of {', '.join(missing)}: give every party's")
+    if strangers := [name for name in test if name not in given]:
+        raise DataError(
+            f"test has rows of {', '.join(strangers)}: no such party among {', '.join(given)}"
+        )
+    later = {name: _read(name, test[name], rows.columns) for name, rows in given.items()}
+    for name, rows in given.items():
+        if later[name].x.shape[1:] != rows.x.shape[1:]:
+            raise DataError(
+                f"party '{name}' has training rows of shape {tuple(rows.x.shape[1:])} and test "
+                f"rows of shape {tuple(later[name].x.shape[1:])}: give both alike"
+            )
+    return later
+
+
+def _divided(
+    holder: str,
+    given: Mapping[str, Given],
+    later: Mapping[str, Given] | None,
+    classes: tuple[str, ...],
+    config: Config,
+    seed: int,
+) -> dict[str, tuple[Split, Split]]:
+    """Training and test rows of parties that hold the same rows, of which one has the labels."""
+    if later is not None:
+        if later[holder].y is None:
+            raise DataError(f"test of '{holder}' has no labels: give it as (x, y)")
+        count = len(given[holder])
+        return {
+            name: (rows.split(name, classes), later[name].split(name, classes, count))
+            for name, rows in given.items()
+        }
+    whole = {name: rows.split(name, classes) for name, rows in given.items()}
+    if not (share := config.held_out()):
+        return {name: (rows, rows.rows(torch.arange(0))) for name, rows in whole.items()}
+    with of(holder):
+        y, found = data.labels_from(given[holder].y)
+    inside, out = data.stratified(y, found, share, seed, f"party '{holder}'")
+    return {name: (rows.rows(inside), rows.rows(out)) for name, rows in whole.items()}
+
+
+def _check_same_rows(given: Mapping[str, Given], classes: tuple[str, ...], where: str) -> None:
+    """As many, and with the same labels, as far as they have any."""
+    check_equal_rows({name: len(rows) for name, rows in given.items()}, where)
+    labels = {name: rows.split(name, classes).y for name, rows in given.items()}
+    known = [(name, y) for name, y in labels.items() if y is not None]
+    for name, y in known[1:]:
+        if differing := int((y != known[0][1]).sum()):
+            raise DataError(
+                f"the labels of '{known[0][0]}' and '{name}' differ in {differing} of {len(y)} rows"
+                f"{where}. Row by row the same ones are needed at all parties: are they in one "
+                "order?"
+            )
+
+
+def _all_classes(given: Mapping[str, Given]) -> tuple[str, ...]:
+    """The labels of all parties together; numbers in their order."""
+    found: set[str] = set()
+    for name, rows in given.items():
+        with of(name):
+            found.update(data.labels_from(rows.y)[1])
+    whole = [name for name in found if name.lstrip("-").isdigit()]
+    return (*sorted(whole, key=int), *sorted(found.difference(whole)))
+
+
+def _check_given(parties: object, what: str) -> None:
+    if not isinstance(parties, Mapping) or not all(isinstance(name, str) for name in parties):
+        raise DataError(f'{what}: give the rows by party name, {{"bank": (x, y), "shop": x}}')
+
+
+def _read(name: str, value: Any, like: tuple[Column, ...] | None = None) -> Given:
+    x, y = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
+    if x is None:
+        if y is None:
+            raise DataError(f"party '{name}' has neither features nor labels")
+        return Given(torch.empty(_count(name, y), 0), y, ())
+    with of(name):
+        features, columns = data.from_arrays(x, like=like)
+        data.check_features(as_image(features), columns)  # now, while rows have their own numbers
+    if y is not None and _count(name, y) != len(features):
+        raise DataError(f"party '{name}' has {len(features)} rows of features and {len(y)} labels")
+    return Given(features, y, columns)
+
+
+def _count(name: str, y: Any) -> int:
+    try:
+        return len(y)
+    except TypeError:
+        kind = type(y).__name__
+        raise DataError(f"party '{name}': labels of type {kind}. Give one per row") from None

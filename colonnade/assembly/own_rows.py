@@ -1,0 +1,124 @@
+"""One party's own rows, prepared; and how one process hands them to another of this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from colonnade import store
+from colonnade.data import Column, Preparation, Split
+from colonnade.errors import RunError
+from colonnade.partition import View
+
+NO_ROWS = "no rows of its own"
+
+
+@dataclass(frozen=True)
+class OwnRows:
+    """A party's rows, prepared, and what may be said about them."""
+
+    splits: Mapping[str, Split]
+    preparation: Preparation | None
+    classes: tuple[str, ...]  # known to the label holder, or agreed on by all; empty elsewhere
+    ids: bytes  # of all rows, in their order
+    count: int
+    source: str
+    view: View | None = None  # of images that are parts of larger ones
+    notes: tuple[str, ...] = ()  # what was found in the file, for `colonnade doctor`; not kept
+    warnings: tuple[str, ...] = ()  # what the user should know about it; not kept
+    sha256: str = ""  # of the file
+
+    def digest(self, key: bytes) -> str:
+        """What two parties compare; without the key it says nothing about the ids."""
+        return hmac.new(key, self.ids, hashlib.sha256).hexdigest()[:32]
+
+    @property
+    def names(self) -> list[str]:
+        """The ids, one by one."""
+        names, text, at = list[str](), self.ids.decode(), 0
+        while at < len(text):
+            colon = text.index(":", at)
+            at = colon + 1 + int(text[at:colon])
+            names.append(text[colon + 1 : at])
+        return names
+
+    @property
+    def width(self) -> int:
+        """Numbers per row."""
+        split = next(iter(self.splits.values()), None)
+        return 0 if split is None else split.x[:1].numel()
+
+    def facts(self, classes: Iterable[str]) -> dict[str, Any]:
+        """The `data` part of result.json."""
+        return {
+            "name": self.source,
+            "train_rows": len(self.splits["train"]) if "train" in self.splits else 0,
+            "test_rows": len(self.splits["test"]) if "test" in self.splits else 0,
+            "classes": list(classes),
+            "partition": "the parties' own rows",
+        }
+
+
+def no_rows(classes: tuple[str, ...] = ()) -> OwnRows:
+    """What a helper of the protocol brings, such as a server."""
+    return OwnRows({}, None, classes, b"", 0, NO_ROWS)
+
+
+def ids_of(ids: list[str]) -> bytes:
+    """All ids in their order, as bytes that no other list has."""
+    return "".join(f"{len(name)}:{name}" for name in ids).encode()
+
+
+def save_rows(rows: OwnRows, path: Path) -> None:
+    """Hand prepared rows to a process of this machine."""
+    preparation = rows.preparation
+    store.save(
+        {
+            "splits": {
+                key: {"x": split.x.cpu(), "ids": split.ids.cpu()}
+                | ({} if split.y is None else {"y": split.y.cpu()})
+                for key, split in rows.splits.items()
+            },
+            "preparation": None if preparation is None else preparation.tensors(),
+            "columns": []
+            if preparation is None
+            else [[c.name, list(c.categories), c.missing] for c in preparation.columns],
+            "classes": list(rows.classes),
+            "ids": rows.ids.decode(),
+            "count": rows.count,
+            "source": rows.source,
+            "sha256": rows.sha256,
+            "view": [] if rows.view is None else rows.view.numbers(),
+        },
+        path,
+    )
+
+
+def load_rows(path: Path) -> OwnRows:
+    """What `save_rows` wrote."""
+    saved = store.load(path)
+    try:
+        columns = tuple(Column(name, tuple(known), may) for name, known, may in saved["columns"])
+        preparation = None
+        if saved["preparation"] is not None:
+            preparation = Preparation.from_tensors(saved["preparation"], columns)
+        splits = {
+            key: Split(split["x"], split.get("y"), split["ids"])
+            for key, split in saved["splits"].items()
+        }
+        return OwnRows(
+            splits,
+            preparation,
+            tuple(saved["classes"]),
+            saved["ids"].encode(),
+            saved["count"],
+            saved["source"],
+            View.of(saved["view"]) if saved["view"] else None,
+            sha256=saved["sha256"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise RunError(f"{path}: not rows that Colonnade wrote ({error})") from error

@@ -1,0 +1,65 @@
+"""Ids that are unique, labels for all rows or none, and values that may not be missing."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.data.own.settings import OwnFile
+from colonnade.data.own.table import ABSENT, TableFile
+from colonnade.data.own.words import short
+from colonnade.data.types import Column
+from colonnade.errors import DataError
+
+
+def check_missing(
+    table: TableFile, file: OwnFile, column: Column, values: NDArray[np.float32]
+) -> None:
+    if file.missing == "mean":
+        return
+    absent = values == -1 if column.categories else np.isnan(values)
+    if bool(absent.any()):
+        raise DataError(
+            f"{table.path}, {table.place(int(absent.argmax()))}, column '{column.name}': there is "
+            f'no value, as in {int(absent.sum()):,} rows. Fill it, or set missing = "mean"'
+        )
+
+
+def check_ids(table: TableFile, name: str, ids: list[str]) -> None:
+    where = f"{table.path}, {{}}, column '{name}'"
+    if "" in ids:
+        row = ids.index("")
+        raise DataError(f"{where.format(table.place(row))}: the id is empty. Give every row one")
+    if len(set(ids)) == len(ids):
+        return
+    counts = Counter(ids)
+    twice = next(id for id in ids if counts[id] > 1)
+    row = ids.index(twice)
+    again = table.place(ids.index(twice, row + 1))
+    others = sum(count > 1 for count in counts.values()) - 1
+    more = f", and {others:,} more ids come more than once" if others else ""
+    raise DataError(
+        f"{where.format(f'{table.place(row)} and {again}')}: both have the id {short(twice)}"
+        f"{more}. Ids must be unique"
+    )
+
+
+def checked_labels(
+    table: TableFile, name: str | None, labels: list[str], *, some: bool
+) -> list[str] | None:
+    """All of them, or none; with `some`, "" where there is none."""
+    if name is None:
+        return None
+    absent = [row for row, label in enumerate(labels) if label.casefold() in ABSENT]
+    if len(absent) == len(labels):
+        return None
+    if some:
+        return ["" if label.casefold() in ABSENT else label for label in labels]
+    if absent:
+        raise DataError(
+            f"{table.path}, {table.place(absent[0])}, column '{name}': there is no label, as in "
+            f"{len(absent):,} of {len(labels):,} rows. Label every row, or remove those without"
+        )
+    return labels

@@ -1,0 +1,121 @@
+"""All rows of a party's own file, whatever its form."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import torch
+
+from colonnade.data.own.checks import check_ids, check_missing, checked_labels
+from colonnade.data.own.csv import Csv
+from colonnade.data.own.images import read_images
+from colonnade.data.own.numbers import numbers_of
+from colonnade.data.own.parquet import Parquet
+from colonnade.data.own.settings import OwnFile
+from colonnade.data.own.table import Own, TableFile
+from colonnade.data.own.types import typed
+from colonnade.data.own.words import about_labels, character, listed, remarks, short
+from colonnade.data.types import Column
+from colonnade.errors import DataError, nearest, unknown
+
+
+def read(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None = None) -> Own:
+    """What a party's file holds, of images too; `like`, the columns of training, for later rows."""
+    path = file.path(folder)
+    return read_images(path) if path.suffix == ".npz" else _read_table(file, folder, like=like)
+
+
+def _read_table(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None = None) -> Own:
+    """All rows of a party's file.
+
+    Give `like`, the columns of training, for later rows: they are looked for by name, equal
+    categories get equal codes, one that training had not gets -1, and a label may be missing.
+    With no columns, `()`, nothing but ids is read.
+    """
+    path = file.path(folder)
+    table, form = _open_table(path, file.delimiter)
+    label, features = _choose(table, file, like)
+    first = numbers_of(table, file.id, label, features)
+    if not first.ids:
+        raise DataError(f"{path} has no rows: below the names of the columns there is nothing")
+    check_ids(table, file.id, first.ids)
+    labels = checked_labels(table, label, first.labels, some=like is not None)
+    known = {column.name: column for column in like or ()}
+    columns, kinds = typed(table, features, first, known)
+    for place, column in enumerate(columns):
+        check_missing(table, file, column, first.x[:, place])
+    if file.missing == "mean":  # in all numeric columns: later rows may lack what these have
+        columns = [c if c.categories else Column(c.name, missing=True) for c in columns]
+    notes = [f"{len(first.ids):,} rows, {form}, ids in '{file.id}'"]
+    notes.append(about_labels(file.label, labels))
+    notes += [
+        f"'{column.name}': {kind}{remarks(column, first.x[:, place])}"
+        for place, (column, kind) in enumerate(zip(columns, kinds, strict=True))
+    ]
+    if unused := [n for n in table.names if n not in (file.id, label, *features)]:
+        notes.append(f"not used: {listed(unused)}")
+    x = first.x
+    for place, column in enumerate(columns):
+        if column.categories:
+            x[:, place].clip(-1, None, out=x[:, place])
+    return Own(first.ids, tuple(columns), torch.from_numpy(x), labels, tuple(notes))
+
+
+def _choose(
+    table: TableFile, file: OwnFile, like: tuple[Column, ...] | None
+) -> tuple[str | None, list[str]]:
+    """The column of labels, if it is there, and those of features."""
+    names, path = table.names, table.path
+    if twice := [name for name, count in Counter(names).items() if count > 1 and name]:
+        first, second = [at + 1 for at, name in enumerate(names) if name == twice[0]][:2]
+        raise DataError(
+            f"{path}: columns {first} and {second} are both named '{twice[0]}'. Rename one"
+        )
+    if like is not None:
+        named = [file.id, *(column.name for column in like)]
+    else:
+        label_named = file.label not in ("", OwnFile.label)
+        named = [file.id, *[file.label] * label_named, *file.features, *file.leave_out]
+    for name in named:
+        if name not in names:
+            raise _no_column(path, name, names)
+    label = file.label if file.label in names else None
+    if like is not None:
+        return (label if like and label not in named else None), named[1:]
+    taken = {file.id, label, *file.leave_out}
+    features = list(file.features) or [name for name in names if name not in taken]
+    for name in features:
+        if name == "" or (name.startswith("__index_level_") and name not in file.features):
+            raise DataError(
+                f"{path}: column {names.index(name) + 1} has no name of its own. Name it, or "
+                "remove it (pandas writes its index so, unless index=False is given)"
+            )
+    return label, features
+
+
+def _no_column(path: Path, name: str, names: list[str]) -> DataError:
+    if len(names) == 1:
+        mark = next((repr(one) for one in " :^~#/" if one in names[0]), "something else")
+        return DataError(
+            f"{path}: no column '{name}', but one column only, {short(names[0])}: cells are "
+            f"separated by none of , ; tab |. It looks like {mark}: set delimiter"
+        )
+    rule = "" if nearest(name, names) else "; the first line must name the columns"
+    return DataError(f"{path}: {unknown(name, names, what='column')}{rule}")
+
+
+def _open_table(path: Path, delimiter: str) -> tuple[TableFile, str]:
+    """The file, and in words what it is."""
+    ends = [end.lower() for end in path.suffixes]
+    if ends[-1:] in ([".parquet"], [".pq"]):
+        return Parquet.open(path), "Parquet"
+    if ends[-1:] == [".gz"]:
+        ends.pop()
+    if ends[-1:] not in ([".csv"], [".tsv"], [".txt"]):
+        raise DataError(
+            f"{path}: rows are read from .csv, .tsv, .txt (also with .gz) and .parquet. Save it "
+            "as one of them"
+        )
+    table = Csv.open(path, delimiter or ("\t" if ends[-1] == ".tsv" else ""))
+    return table, f"separated by {character(table.delimiter)}"

@@ -1,0 +1,88 @@
+"""What a file of columns is, in whichever form it is written; and what a file holds."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from colonnade.data.types import Column
+from colonnade.errors import DataError
+
+CHUNK = 1 << 18  # cells that are text in memory at a time
+ABSENT = {"", "na", "n/a", "#n/a", "<na>", "nan", "null"}  # what no number and no label is
+Cells = Sequence[str] | NDArray[np.float64]  # of one column; absent ones are "" or NaN
+
+
+@dataclass(frozen=True, eq=False)
+class Own:
+    """What a file holds; `notes` say it to a person, one line for each column."""
+
+    ids: list[str]
+    columns: tuple[Column, ...]
+    x: Tensor  # float32 (n, columns); NaN: no number, -1: no category, or one not known
+    labels: list[str] | None  # "": later rows may lack one
+    notes: tuple[str, ...]
+
+
+class TableFile(Protocol):
+    """A file of columns that can be read again and again."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def names(self) -> list[str]: ...
+
+    def pieces(self, wanted: Sequence[str], texts: Collection[str]) -> Iterator[list[Cells]]:
+        """The wanted columns of some rows, then of the next; those of `texts` as text."""
+        ...
+
+    def place(self, row: int) -> str:
+        """Where a person finds the row: "line 3"."""
+        ...
+
+
+def text(path: Path) -> IO[str]:
+    if path.suffix.lower() == ".gz":
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")
+
+
+@contextmanager
+def unreadable(path: Path) -> Iterator[None]:
+    """Whatever keeps a file from being read becomes a DataError with its name."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise DataError(f"{path}: there is no such file. Check the name and its folder") from None
+    except UnicodeDecodeError:
+        raise DataError(
+            f"{path}{_first_bad_line(path)}: this is not UTF-8. Save the file as UTF-8 (in a "
+            "spreadsheet: CSV UTF-8)"
+        ) from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise DataError(f"{path} is no whole gzip file ({error}). Pack it again") from None
+    except OSError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
+    except ValueError as error:  # of pyarrow
+        raise DataError(f"{path} is no whole Parquet file: {error}") from None
+
+
+def _first_bad_line(path: Path) -> str:
+    packed = path.suffix.lower() == ".gz"
+    with gzip.open(path) if packed else path.open("rb") as file:
+        for line, content in enumerate(file, start=1):
+            try:
+                content.decode()
+            except UnicodeDecodeError:
+                return f", line {line}"
+    return ""
