@@ -1,6 +1,15 @@
 """From a configuration to the parties of a run: who holds which rows, and who plays which role.
 
-Everything that can be wrong with the input is found here, before a run folder exists.
+Everything that can be wrong with the input is found here, before a run folder exists. Rows are, on
+their way to a party:
+
+    data.Dataset      a known data set, not yet divided
+    partition.Part    what one party gets of it
+    memory.Given      one party's arrays, as the caller gave them
+    data.own.Own      the content of one party's file; its rows are divided by their ids
+    Holding           one party's training, validation and test rows, not yet prepared
+    OwnRows           the same of a party's own file, prepared, with what may be said about them
+    role.party.Party  who trains on them
 """
 
 from colonnade.assembly.cast import Assembly, schedule_of

@@ -20,7 +20,7 @@ POOLED = "all"  # the one party of a method that sees everything
 
 @dataclass(frozen=True)
 class Holding:
-    """One party's rows, before its own preparation."""
+    """One party's training, validation and test rows, before its own preparation."""
 
     splits: Mapping[str, Split]
     columns: tuple[Column, ...]

@@ -29,7 +29,7 @@ from colonnade.role.party import derive
 
 @dataclass(frozen=True)
 class Given:
-    """One in-memory party: its features, its labels if any, its columns."""
+    """What the caller gave for one party: features, labels if any, columns; not yet divided."""
 
     x: Tensor  # (n, 0) for a party that brings labels only
     y: Any

@@ -19,7 +19,7 @@ NO_ROWS = "no rows of its own"
 
 @dataclass(frozen=True)
 class OwnRows:
-    """A party's rows, prepared, and what may be said about them."""
+    """The rows of a party's own file, divided and prepared, and what may be said about them."""
 
     splits: Mapping[str, Split]
     preparation: Preparation | None

@@ -24,7 +24,7 @@ Cells = Sequence[str] | NDArray[np.float64]  # of one column; absent ones are ""
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """What a file holds; `notes` say it to a person, one line for each column."""
+    """The content of one file; `notes` say it to a person, one line for each column."""
 
     ids: list[str]
     columns: tuple[Column, ...]
