@@ -19,7 +19,7 @@ from colonnade.config import Config, Data, check_name, same_but_for_case
 from colonnade.data import IN_MEMORY, Column, Dataset, Preparation, Split
 from colonnade.errors import ConfigError, DataError
 from colonnade.partition import Part, Partition, Rectangle, View
-from colonnade.role.method import Method
+from colonnade.role.method import Circumstances, Method
 from colonnade.role.party import Party, Schedule, derive
 
 POOLED = "all"  # the one party of a method that sees everything
@@ -88,7 +88,7 @@ def from_catalogue(config: Config) -> Assembly:
         parts = _validated_together(dataset, partition, held_out, seed)
     else:
         parts = partition.split(dataset, seed)
-    if config.found.method.pooled(config.options):
+    if config.found.method.rows.pooled(config.options):
         whole = partition.join(parts, dataset)
         holdings = {POOLED: _holding(whole.train, whole.test, whole.columns, held_out)}
     else:
@@ -108,13 +108,13 @@ def from_catalogue(config: Config) -> Assembly:
             holdings = {names[0]: Holding(empty, ()), **holdings}
     holder = _holder(config, list(holdings))
     method = config.found.method
-    if not (method.everyone_labelled(config.options) or method.own_labels):
+    if not (method.rows.everyone_labelled(config.options) or method.rows.own_labels):
         holdings = {
             name: rows if name == holder else rows.without_labels()
             for name, rows in holdings.items()
         }
     assembly = assembled(config, holdings, holder, dataset.classes, dataset.name)
-    if config.found.method.moved_whole(config.options):
+    if config.found.method.network.moved_whole(config.options):
         _give_whole_images(assembly, dataset)
     facts = assembly.data | {
         "train_rows": len(dataset.train) - len(held_out),  # of all parties together
@@ -127,10 +127,10 @@ def from_catalogue(config: Config) -> Assembly:
 def _same_rows(config: Config, partition: Partition) -> tuple[str, ...]:
     """Where options take rows for different ones that the partition gives to all alike."""
     method = config.found.method
-    if method.aligned(config.options) or partition.kind in ("rows", "hybrid", "whole"):
+    if method.rows.aligned(config.options) or partition.kind in ("rows", "hybrid", "whole"):
         return ()
     try:
-        if not method.aligned(method.options()):
+        if not method.rows.aligned(method.options()):
             return ()  # it never matches any
     except TypeError:  # an option of a user's own method has no default
         return ()
@@ -174,12 +174,12 @@ def from_memory(
         )
     method, seed = config.found.method, derive(config.run.seed, "data")
     why = method.simulated(config.options)
-    if method.moved_whole(config.options):
+    if method.network.moved_whole(config.options):
         raise ConfigError([f"{why}: in memory there is no whole image"])
-    if method.own_labels and method.pooled(config.options):
+    if method.rows.own_labels and method.rows.pooled(config.options):
         raise ConfigError([f"{why}: rows in memory are not matched, so they cannot be joined"])
     later = None if test is None else _read_test(test, given)
-    if method.own_labels:
+    if method.rows.own_labels:
         if silent := [name for name in given if name not in labelled]:
             raise DataError(
                 f"{', '.join(silent)}: no labels. In {method.name} every party has some of its own"
@@ -190,9 +190,9 @@ def from_memory(
                 f"{why}: give test = {{…}}, the same rows in the same order for every party, or "
                 "set evaluate_every = 0"
             )
-        if method.aligned(config.options):
+        if method.rows.aligned(config.options):
             _check_same_rows(given, classes, "")
-        if later is not None and method.tested_together(config.options):
+        if later is not None and method.rows.tested_together(config.options):
             _check_same_rows(later, classes, " in test")
         if config.others_tested() and config.data.validation:
             raise DataError(
@@ -214,11 +214,11 @@ def from_memory(
     held_out = _held_out(splits[holder][0], config.data.validation, seed)
     holdings = {}
     for name, both in splits.items():
-        if method.own_labels:
+        if method.rows.own_labels:
             held_out = _held_out(both[0], config.data.validation, seed)
         holding = _holding(*both, given[name].columns, held_out)
         holdings[name] = replace(holding, view=views.get(name))
-    if method.pooled(config.options):
+    if method.rows.pooled(config.options):
         holdings, holder = {POOLED: pool(holdings, holder)}, POOLED
     assembly = assembled(config, holdings, holder, classes, IN_MEMORY)
     return replace(assembly, partition=config.partition)
@@ -330,7 +330,7 @@ def assembled(
 ) -> Assembly:
     """The parties, each with its role; `names` are those of rows that are still to be aligned."""
     method, names = config.found.method, names or {}
-    if method.aligned(config.options) and config.align is None:
+    if method.rows.aligned(config.options) and config.align is None:
         counts = {name: len(holding.splits["train"]) for name, holding in holdings.items()}
         check_equal_rows(counts, "")
         _same_ids(holdings)
@@ -348,14 +348,14 @@ def assembled(
         raise ConfigError(['device = "cuda": this machine has no CUDA device; use "cpu"'])
     schedule = schedule_of(config)
     features = [holding.splits["train"].x for holding in holdings.values()]
-    if method.images and schedule.upside_down:
+    if method.network.images and schedule.upside_down:
         raise ConfigError(
             [f"data.upside_down: {method.name} mirrors tiles from left to right only"]
         )
     moved = schedule.flip or schedule.shift or schedule.upside_down
     if moved and any(x[:1].numel() and as_image(x).dim() < 4 for x in features):
         raise ConfigError(["data.flip, shift and upside_down move images; these rows are tables"])
-    everyone = method.everyone_labelled(config.options)
+    everyone = method.rows.everyone_labelled(config.options)
     labels = holdings[holder].splits
     parties: dict[str, Party] = {}
     for name, role in cast.items():
@@ -373,11 +373,10 @@ def assembled(
         parties[name] = Party(
             name, role, recipe, schedule, splits, preparation, classes, device, view, own
         )
-    if method.images:
+    if method.network.images:
         _check_alike(parties)
     widths = [prod(party.shape) for party in parties.values() if party.has_features]
-    if why := method.misfit(widths, config.options):
-        raise ConfigError([why])
+    method.check(Circumstances(config.options, widths=widths))
     _check_networks(parties, [n for n in holdings if method.roles[cast[n]].features])
     rows = holdings[holder].splits
     return Assembly(
@@ -416,7 +415,7 @@ def declared_views(config: Config, parties: Sequence[str]) -> dict[str, View]:
 
 def check_view(name: str, x: Tensor, view: View | None, method: Method) -> None:
     """Whether a party's images are what its view says."""
-    if method.images and x.dim() != 4:
+    if method.network.images and x.dim() != 4:
         shown = f"a table of {x.shape[1]} columns" if x[:1].numel() else "no features"
         raise ConfigError(
             [
@@ -424,7 +423,7 @@ def check_view(name: str, x: Tensor, view: View | None, method: Method) -> None:
                 "height, width), at every party"
             ]
         )
-    if method.images and view is None:
+    if method.network.images and view is None:
         raise ConfigError(
             [
                 f"party '{name}': {method.name} joins parts of images by their places, and these "
@@ -477,7 +476,7 @@ def schedule_of(config: Config) -> Schedule:
         config.data.flip,
         config.data.shift,
         config.data.upside_down,
-        config.found.method.all_rows,
+        config.found.method.rows.all_rows,
     )
 
 
@@ -549,7 +548,7 @@ def _names(config: Config, parts: int, groups: Sequence[str]) -> list[str]:
 
 def _holder(config: Config, names: Sequence[str]) -> str:
     wanted = config.run.label_holder
-    if not wanted or config.found.method.pooled(config.options):
+    if not wanted or config.found.method.rows.pooled(config.options):
         return names[0]
     if wanted not in names:
         raise ConfigError(

@@ -102,7 +102,7 @@ def prepared(
     """What one party brings to a federation, checked."""
     keys = arguments.keys or shared.path.parent / "keys"
     policy = Policy.load(arguments.policy) if arguments.policy else None
-    if policy is not None and shared.run.found.method.ids_only:
+    if policy is not None and shared.run.found.method.rows.ids_only:
         policy = policy.only(shared.run.kinds)  # it may be that of the training to come
     predicts = getattr(arguments, "predict", None) is not None
     if policy is None and predicts and shared.run.found.method.predicts_alone:

@@ -96,8 +96,13 @@ class Federation:
     def hub(self) -> str:
         """Everybody has a link to it, and it relays where there is no other: the label holder, or
         who plays the role that the method names."""
-        role = self.run.found.method.hub
+        role = self.run.found.method.membership.hub
         return next(n for n, r in self.cast.items() if r == role) if role else self.holder
+
+    @property
+    def elastic(self) -> bool:
+        """Whether its parties may come and go."""
+        return self.run.found.method.membership.elastic
 
     def role(self, name: str) -> Role:
         return self.run.found.method.roles[self.cast[name]]
@@ -106,7 +111,7 @@ class Federation:
         """With whom a member talks, directly or through the hub: where parties come and go, with
         the hub alone."""
         others = [other for other in self.names if other != name]
-        alone = self.run.found.method.loose and name != self.hub
+        alone = self.elastic and name != self.hub
         return [self.hub] if alone else others
 
     def member(self, name: str) -> Member:
@@ -117,7 +122,7 @@ class Federation:
 
     def listens(self, name: str) -> bool:
         """Whether others dial it; where parties come and go, only the hub is dialled."""
-        dialled = not self.run.found.method.loose or name == self.hub
+        dialled = not self.elastic or name == self.hub
         return dialled and bool(self.member(name).address)
 
     def dials(self, a: str, b: str) -> str | None:
@@ -129,7 +134,7 @@ class Federation:
         first, second = sorted((self.member(a), self.member(b)), key=self.members.index)
         if first == second:
             raise FederationError([f"'{a}' needs no link to itself"])
-        if self.run.found.method.loose and second.name == self.hub:
+        if self.elastic and second.name == self.hub:
             first, second = second, first
         if first.address:
             return second.name
@@ -408,20 +413,20 @@ def _check_run(
             problems.append(unknown(holder, names, "as run.label_holder", "member"))
         return
     _check_classes(run, problems)
-    if method.loose and on_lost == "stop":
+    if method.membership.elastic and on_lost == "stop":
         problems.append(
             f'on_lost = "stop": the parties of {method.name} may come and go; choose "wait", to '
             'begin with all of them, or "continue", to begin after `deadline` with those that are '
             "there"
         )
-    if on_lost == "continue" and not (method.absent or method.loose):
+    if on_lost == "continue" and not (method.membership.absent or method.membership.elastic):
         problems.append(
             f'on_lost = "continue": {method.name} cannot go on without a party; choose "wait" or '
             '"stop"'
         )
     if why := method.simulated(run.options):
         problems.append(f"[run] {why}: only a simulation may do that")
-    if method.pooled(run.options):
+    if method.rows.pooled(run.options):
         problems.append(f"[run] {method.name} needs all rows in one place: it has no parties")
         return
     if len(names) < 2:
@@ -430,12 +435,12 @@ def _check_run(
         cast = method.cast(names, holder, run.options)
     except InputError as error:
         problems.append(f"[run] {error}")
-        if method.hub:
+        if method.membership.hub:
             return
         cast = dict.fromkeys(names, "")
-    hub = _check_hub(run, cast, names, problems) if method.hub else holder
+    hub = _check_hub(run, cast, names, problems) if method.membership.hub else holder
     if hub:
-        _check_reach(hub, method.loose, members, problems)
+        _check_reach(hub, method.membership.elastic, members, problems)
 
 
 def _check_hub(
@@ -443,7 +448,8 @@ def _check_hub(
 ) -> str:
     """The one member that plays the hub's role; empty, and a problem, where there is none."""
     method = run.found.method
-    playing = [name for name, role in cast.items() if role == method.hub]
+    hub = method.membership.hub
+    playing = [name for name, role in cast.items() if role == hub]
     missing = [name for name in cast if name not in names]  # a simulation would add them
     for name in missing:
         rows = "" if method.roles[cast[name]].rows else ", and needs no --data"
@@ -459,23 +465,23 @@ def _check_hub(
     ]
     if not playing:
         problems.append(
-            f"[run] nobody plays '{method.hub}', whom all others of {method.name} would talk with: "
+            f"[run] nobody plays '{hub}', whom all others of {method.name} would talk with: "
             "choose options with which somebody does, or run it in one process"
         )
     if len(playing) > 1:
         problems.append(
-            f"[run] {', '.join(map(repr, playing))} all play '{method.hub}': {method.name} has one "
+            f"[run] {', '.join(map(repr, playing))} all play '{hub}': {method.name} has one "
             "hub; name the others differently"
         )
     return playing[0] if len(playing) == 1 and playing[0] in names else ""
 
 
-def _check_reach(hub: str, loose: bool, members: Sequence[Member], problems: list[str]) -> None:
+def _check_reach(hub: str, elastic: bool, members: Sequence[Member], problems: list[str]) -> None:
     """Everybody must be able to reach the hub, or be reached by it."""
     if next(member for member in members if member.name == hub).address:
         return
     silent = [member.name for member in members if not member.address and member.name != hub]
-    if loose:
+    if elastic:
         problems.append(
             f"'{hub}' cannot be dialled, and the others come and go: give [parties.{hub}] an "
             "address"
@@ -490,12 +496,12 @@ def _check_reach(hub: str, loose: bool, members: Sequence[Member], problems: lis
 def _check_classes(run: Config, problems: list[str]) -> None:
     """Where every party brings labels, no one of them knows all classes."""
     method, classes = run.found.method, run.data.classes
-    if method.own_labels and not classes:
+    if method.rows.own_labels and not classes:
         problems.append(
             f"[run] data.classes is missing: in {method.name} every party brings labels of its "
             'own, and all must mean the same by them: [run.data] classes = ["no", "yes"]'
         )
-    elif classes and not method.own_labels:
+    elif classes and not method.rows.own_labels:
         problems.append(
             f"[run] data.classes: in {method.name} the label holder's rows say which classes there "
             "are; leave it out"

@@ -26,9 +26,9 @@ from colonnade import data as datasets
 from colonnade import methods, models
 from colonnade.align import KINDS, Alignment
 from colonnade.data.own import OwnFile
-from colonnade.errors import ConfigError, InputError
+from colonnade.errors import ConfigError, InputError, MethodError
 from colonnade.partition import Partition
-from colonnade.role.method import Method
+from colonnade.role.method import Circumstances, Method
 from colonnade.role.recipe import Recipe
 from colonnade.wire import Kind
 
@@ -178,7 +178,7 @@ class Config:
     def others_tested(self) -> bool:
         """Whether tested rows must be the same at all parties, and those they bring are not."""
         method = self.found.method
-        return method.tested_together(self.options) and not method.aligned(self.options)
+        return method.rows.tested_together(self.options) and not method.rows.aligned(self.options)
 
     def held_out(self) -> float:
         """The share of a party's own rows that is kept for tests: none where none could be used."""
@@ -238,7 +238,7 @@ def dumps(config: Config) -> str:
     """The resolved configuration as TOML."""
     import tomli_w
 
-    caveats = config.found.method.caveats(config.options)
+    caveats = config.found.method.about.caveats(config.options)
     return "".join(f"# {line}\n" for line in caveats) + tomli_w.dumps(config.resolved())
 
 
@@ -319,7 +319,8 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
             problems.append(unknown(key, run_keys | recipe_keys | tables, "at the top level"))
 
     run = read(Run, {k: v for k, v in tree.items() if k in run_keys}, "", problems)
-    usual = {"model": found.method.model} if found is not None and found.method.model else {}
+    only = found.method.network.model if found is not None else ""
+    usual = {"model": only} if only else {}
     given = {k: v for k, v in tree.items() if k in recipe_keys}
     recipe = read(Recipe, usual | given, "", problems)
     data = read(Data, _table(tree, "data", problems), "data.", problems)
@@ -337,11 +338,11 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
         options = read(found.method.options, _table(tree, name, problems), f"{name}.", problems)
     files = _files(tree, folder, problems)
     parties = _parties(tree, recipe or Recipe(), problems)
-    matched = found is not None and options is not None and found.method.aligned(options)
+    matched = found is not None and options is not None and found.method.rows.aligned(options)
     asked = read(Alignment, _table(tree, "align", problems), "align.", problems)
     # Of a method that matches no rows it is as other methods' tables: a comparison may need it.
     align = asked if matched and ("align" in tree or files) else None
-    if found is not None and found.method.model:
+    if found is not None and only:
         _check_model(found.method, {"": recipe, **parties}, problems)
     if run is not None:
         _check_run(run, problems)
@@ -350,9 +351,13 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
             _check_record(run, found, {kind.name for kind in first}, problems)
     if data is not None:
         _check_data(data, problems)
-        why = found.method.validates(options) if found is not None and options is not None else ""
-        if why and not data.validation:
-            problems.append(f"{why}, and there are none: set data.validation = 0.1")
+        if found is not None and options is not None:
+            try:
+                found.method.check(Circumstances(options, validation=data.validation))
+            except ConfigError as error:
+                problems.extend(error.problems)
+            except MethodError as error:
+                problems.append(str(error))
     if checkpoint is not None:
         _least(
             {"checkpoint.epochs": checkpoint.epochs, "checkpoint.steps": checkpoint.steps},
@@ -509,11 +514,12 @@ def _check_recipe(recipe: Recipe, where: str, problems: list[str]) -> None:
 
 
 def _check_model(method: Method, recipes: Mapping[str, Any], problems: list[str]) -> None:
+    only = method.network.model
     for name, recipe in recipes.items():
-        if recipe is not None and recipe.model != method.model:
+        if recipe is not None and recipe.model != only:
             where = f"parties.{name}." if name else ""
             problems.append(
-                f"{where}model = '{recipe.model}': {method.name} works with {method.model} alone, "
+                f"{where}model = '{recipe.model}': {method.name} works with {only} alone, "
                 "which is its default; model_options change its size"
             )
 

@@ -94,9 +94,9 @@ class Setup:
         return self.federation.cast
 
     @property
-    def loose(self) -> bool:
+    def elastic(self) -> bool:
         """Whether parties may come and go."""
-        return self.settings.found.method.loose
+        return self.federation.elastic
 
 
 def prepare(
@@ -192,7 +192,7 @@ def read_rows(file: OwnFile | Path | None, shared: Federation, name: str) -> Own
             ".npz, or a .toml file that names them"
         )
     method = shared.run.found.method
-    everyone = method.own_labels or method.everyone_labelled(shared.run.options)
+    everyone = method.rows.own_labels or method.rows.everyone_labelled(shared.run.options)
     return own_rows.from_file(file, name, shared.run, labelled=everyone or name == shared.holder)
 
 
@@ -350,7 +350,7 @@ def connect(
         lambda receiver, fields, data: session.send_part(receiver, fields, data),
         PART_BYTES,
     )
-    session = (LooseSession if setup.loose else Session)(
+    session = (LooseSession if setup.elastic else Session)(
         setup.name,
         federation.names,
         federation.hub,
@@ -471,8 +471,8 @@ class _Member:
 
     def _mark(self, start: Start) -> None:
         more: dict[str, Any] = {"run": start.run, "party": self.setup.name}
-        if self.setup.loose:  # it may have to go on alone
-            more |= {"loose": True, "classes": start.told["classes"]}
+        if self.setup.elastic:  # it may have to go on alone
+            more |= {"elastic": True, "classes": start.told["classes"]}
         if start.absent:
             more |= {"absent": start.absent, "since": start.skip}
         with _writing(self.folder):
@@ -484,11 +484,11 @@ class _Member:
         told["classes"] = list(party.classes)
         told["warnings"] = self._session.post.leftover()
         with _writing(self.folder):
-            if self.setup.loose:
+            if self.setup.elastic:
                 folders.refresh_weights(party, self.folder)
             else:
                 folders.save_weights(party, self.folder / "weights.part")
-            if self.setup.settings.found.method.ids_only:
+            if self.setup.settings.found.method.rows.ids_only:
                 write_common(party, self.folder)
             store.write_text(json.dumps(told), self.folder / "account.json")
         return told
@@ -588,7 +588,7 @@ def agreed(setup: Setup) -> dict[str, str]:
     federation = setup.federation
     method = setup.settings.found.method
     facts = facts_of(federation, setup.task)
-    if method.aligned(setup.settings.options) and setup.settings.align is None:
+    if method.rows.aligned(setup.settings.options) and setup.settings.align is None:
         brings = method.roles[setup.cast[setup.name]].rows
         digest = setup.rows.digest(federation.row_key())
         facts["number of rows"] = str(setup.rows.count) if brings else ANY

@@ -176,8 +176,8 @@ class _NoWire:
 
 def _talks(me: str, kind: Kind) -> MethodError:
     return MethodError(
-        f"'{me}' predicts alone, since its method is loose, but its role sends or awaits "
-        f"'{kind.name}': a loose method must predict without messages"
+        f"'{me}' predicts alone, since its method is elastic, but its role sends or awaits "
+        f"'{kind.name}': an elastic method must predict without messages"
     )
 
 

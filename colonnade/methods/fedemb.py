@@ -58,7 +58,7 @@ from colonnade.privacy.grouping import (
     single_groups,
 )
 from colonnade.privacy.noise import SECRET_BYTES, generalise, laplace, ppm
-from colonnade.role.method import Method, Prologue, Role
+from colonnade.role.method import About, Membership, Method, Prologue, Role, RowRules
 from colonnade.role.party import Party, derive
 from colonnade.wire import Kind, Peer
 
@@ -654,11 +654,16 @@ METHOD = Method(
         SCORES,
     ),
     cast=cast,
-    hub="server",
-    aligned=lambda options: options.setting == "vertical",
-    tested_together=lambda options: True,
-    own_labels=True,
+    rows=RowRules(
+        aligned=lambda options: options.setting == "vertical",
+        tested_together=lambda options: True,
+        own_labels=True,
+    ),
+    membership=Membership(hub="server"),
     start=Prologue(LOCAL, ("cut",)),
-    caveats=caveats,
-    reference="FedEmb: A Vertical and Hybrid Federated Learning Algorithm",
+    about=About(
+        title="FedEmb",
+        reference="FedEmb: A Vertical and Hybrid Federated Learning Algorithm",
+        caveats=caveats,
+    ),
 )

@@ -324,7 +324,7 @@ class Trained:
             with assemble.of(name):
                 given, _ = data.from_arrays(x, like=preparation.columns or None)
             rows[name] = self._prepared(name, given), torch.arange(len(given))
-        aligned = self.config.found.method.aligned(self.config.options)
+        aligned = self.config.found.method.rows.aligned(self.config.options)
         if aligned and len({len(ids) for _, ids in rows.values()}) > 1:
             counts = ", ".join(f"'{name}' {len(ids)}" for name, (_, ids) in rows.items())
             raise DataError(f"the parties give different numbers of rows: {counts}")
@@ -416,7 +416,7 @@ def load(path: str | Path) -> Trained:
         )
     report.check(result)
     config = configuration.load(folder / "config.toml")
-    if config.found.method.ids_only:
+    if config.found.method.rows.ids_only:
         raise RunError(f"{folder} only aligned rows, and trained nothing: see colonnade run")
     return Trained(folder, result, config)
 

@@ -193,7 +193,7 @@ def run(
         # 5. The trained models; checkpoints have done their work.
         for party in assembly.parties.values():
             folders.save_weights(party, folder / "weights.part")
-            if settings.found.method.ids_only:
+            if settings.found.method.rows.ids_only:
                 rows.write_common(party, folder / "parties" / party.name)
         (folder / "weights.part").rename(folder / "weights")  # all of them make a finished run
         folders.finish(folder)
@@ -298,7 +298,7 @@ def _train(
         return phase.aligned(role, party, peers, options, truth.get(party.name))
 
     local.run(assembly.parties, start, mail, lose, finished=checkpoints.finish)
-    return mail.warnings(method.loose)
+    return mail.warnings(method.membership.elastic)
 
 
 def _check_loss(lose: Mapping[str, int], assembly: Assembly) -> None:
