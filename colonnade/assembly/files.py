@@ -52,7 +52,8 @@ from colonnade.data.own import Own, OwnFile
 from colonnade.data.own import read as read_table
 from colonnade.errors import ConfigError, DataError, RunError
 from colonnade.partition import View
-from colonnade.role.party import Party, derive
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive
 
 ID, LABEL = "id", "label"
 NO_ROWS = "no rows of its own"

@@ -20,7 +20,9 @@ from colonnade.data import IN_MEMORY, Column, Dataset, Preparation, Split
 from colonnade.errors import ConfigError, DataError
 from colonnade.partition import Part, Partition, Rectangle, View
 from colonnade.role.method import Circumstances, Method
-from colonnade.role.party import Party, Schedule, derive
+from colonnade.role.party import Party
+from colonnade.role.recipe import Schedule
+from colonnade.role.seeds import derive
 
 POOLED = "all"  # the one party of a method that sees everything
 

@@ -27,7 +27,7 @@ from colonnade.deploy import predict as member_predict
 from colonnade.deploy.member import check_data, read_rows
 from colonnade.errors import RunError
 from colonnade.results.observer import Observer
-from colonnade.role.party import Meter
+from colonnade.role.progress import Meter
 from colonnade.wire import Ledger
 from colonnade.wire.policy import Policy
 

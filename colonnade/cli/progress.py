@@ -14,7 +14,7 @@ from colonnade.config import Config
 from colonnade.report import units
 from colonnade.results.observer import Observer
 from colonnade.results.result import NOT_LOGGED
-from colonnade.role.party import Meter
+from colonnade.role.progress import Meter
 from colonnade.wire import Ledger
 
 BAR = 24

@@ -54,7 +54,8 @@ from colonnade.results.observer import Observer
 from colonnade.results.result import Result, account, combine, divergence, read_json
 from colonnade.role.identity import Identity
 from colonnade.role.method import bind
-from colonnade.role.party import Party, Stopped
+from colonnade.role.party import Party
+from colonnade.role.progress import Stopped
 from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.control import Patience, Place, Start, Work
 from colonnade.runtime.drive import reproducible
@@ -466,7 +467,7 @@ class _Member:
         self._party = party
         if not self.ready:
             self.ready = time.perf_counter() - self.began
-            self.observer.began(settings, {party.name: party.meter}, self.book)
+            self.observer.began(settings, {party.name: party.progress.meter}, self.book)
         return party
 
     def _mark(self, start: Start) -> None:
@@ -495,7 +496,7 @@ class _Member:
 
     def _publish(self, party: Party) -> None:
         """Models to predict with, in the middle of the training."""
-        reached = {"position": list(party.position), "epochs": party.meter.epochs}
+        reached = {"position": list(party.position), "epochs": party.progress.meter.epochs}
         with _writing(self.folder):
             folders.refresh_weights(party, self.folder, classes=list(party.classes), **reached)
 

@@ -184,7 +184,7 @@ def _talks(me: str, kind: Kind) -> MethodError:
 def _party(setup: Setup, saved: Mapping[str, Any], classes: tuple[str, ...]) -> Party:
     """A party that has trained, with new rows."""
     made = party_of(setup, classes, View.of(saved["view"]) if saved["view"] else None)
-    made.load_weights(saved["weights"])
+    made.kept.load(saved["weights"])
     return made
 
 

@@ -41,7 +41,7 @@ from colonnade.net import certs
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer
 from colonnade.results.result import combine, read_json
-from colonnade.role.party import Meter
+from colonnade.role.progress import Meter
 from colonnade.wire import Ledger, ledger
 from colonnade.wire.policy import Policy
 

@@ -35,7 +35,8 @@ from torch.nn import functional as F
 from colonnade.methods.parts.compression import Compressor, compressor
 from colonnade.models import network
 from colonnade.role.method import About, Method, Role, RowRules
-from colonnade.role.party import Party, derive
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive
 from colonnade.wire import Kind, Peer, Value
 
 EMBEDDING = Kind("embedding", None, dtype="any", reveals="the sender's features, through C(h_k)")

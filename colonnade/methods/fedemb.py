@@ -59,7 +59,8 @@ from colonnade.privacy.grouping import (
 )
 from colonnade.privacy.noise import SECRET_BYTES, generalise, laplace, ppm
 from colonnade.role.method import About, Membership, Method, Prologue, Role, RowRules
-from colonnade.role.party import Party, derive
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive
 from colonnade.wire import Kind, Peer
 
 MEMBERSHIP = Kind("membership", ("rows",), reveals="which rows are alike", dtype="int64")
@@ -449,7 +450,7 @@ def widths_of(part: Mapping[str, Tensor]) -> list[int]:
 
 
 def saved_widths(me: Party) -> list[int]:
-    weights = me.weights()["joined"]
+    weights = me.kept.weights()["joined"]
     layers = [
         weights[f"weights.{n}"] for n in range(sum(k.startswith("weights.") for k in weights))
     ]

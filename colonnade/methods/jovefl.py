@@ -39,7 +39,8 @@ from colonnade.methods.parts.compression import compressor
 from colonnade.methods.parts.plateau import Plateau
 from colonnade.models import is_own, mlp, network, split
 from colonnade.role.method import About, Circumstances, Membership, Method, Network, Role, RowRules
-from colonnade.role.party import Party, derive
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive
 from colonnade.wire import Kind, Peer, recv_any
 
 HEAD = Kind("head", None, reveals="what θ_i has learnt from the sender's rows", dtype="any")

@@ -26,8 +26,9 @@ from torch.nn import functional as F
 from colonnade.errors import MethodError
 from colonnade.models import EVERYWHERE, Sides, pools, split, tell_flips, vgg16
 from colonnade.partition import Mosaic, View, margin
+from colonnade.role.batches import Batch
 from colonnade.role.method import About, Method, Network, Role
-from colonnade.role.party import Batch, Party
+from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
 PLACE = Kind("place", (7,), dtype="int64", reveals="where the sender's tile lies in the image")

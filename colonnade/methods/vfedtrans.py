@@ -40,7 +40,8 @@ from colonnade.models.layers import Activation
 from colonnade.privacy import fedsvd, keys
 from colonnade.privacy.masking import Masks
 from colonnade.role.method import About, Circumstances, Method, Role, RowRules
-from colonnade.role.party import Party, derive
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive
 from colonnade.wire import Kind, Peer, codec
 
 WIDTH = Kind("width", (1,), reveals="how many columns the sender has", dtype="int64")

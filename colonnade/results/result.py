@@ -88,7 +88,7 @@ def account(party: Party, holder: str) -> dict[str, Any]:
         "scores": scores,
         "spent": dict(party.spent),
         "remarks": list(party.remarks),
-        "weights_sha256": party.weights_sha256(),
+        "weights_sha256": party.kept.sha256(),
     }
 
 

@@ -109,5 +109,5 @@ def _copy(party: Party, weights: Weights) -> Party:
         party.view,
     )
     copy.window = party.window
-    copy.load_weights(weights)
+    copy.kept.load(weights)
     return copy

@@ -29,7 +29,8 @@ from colonnade.partition import View
 from colonnade.results.result import read_json
 from colonnade.role import identity
 from colonnade.role.method import bind
-from colonnade.role.party import Party, Schedule
+from colonnade.role.party import Party
+from colonnade.role.recipe import Schedule
 from colonnade.runtime import local
 from colonnade.runtime.drive import reproducible
 from colonnade.wire import Ledger, Wire
@@ -386,7 +387,7 @@ class Trained:
             torch.device(run.device if torch.cuda.is_available() else "cpu"),
             View.of(saved["view"]) if saved["view"] else None,
         )
-        party.load_weights(saved["weights"])
+        party.kept.load(saved["weights"])
         return party
 
     def saved(self, name: str) -> dict[str, Any]:

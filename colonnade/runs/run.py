@@ -148,7 +148,7 @@ def run(
         status, problem, warnings = "failed", "", list[str]()
         ended: BaseException | None = None
         setup = time.perf_counter() - began
-        meters = {name: party.meter for name, party in assembly.parties.items()}
+        meters = {name: party.progress.meter for name, party in assembly.parties.items()}
         observer.began(settings, meters, book)
         try:
             warnings = _train(settings, assembly, book, recorder, checkpoints, lose)
@@ -198,7 +198,7 @@ def run(
         (folder / "weights.part").rename(folder / "weights")  # all of them make a finished run
         folders.finish(folder)
         checkpoints.clear()
-        weights = {name: party.weights() for name, party in assembly.parties.items()}
+        weights = {name: party.kept.weights() for name, party in assembly.parties.items()}
         _measure_absence(settings, assembly, weights, content, folder)
         if attacked := exhibits.measure(assembly, folder):
             content["metrics"]["test"] |= attacked

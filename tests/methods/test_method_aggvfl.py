@@ -15,8 +15,8 @@ from colonnade import config, store
 from colonnade.assembly import parties as assemble
 from colonnade.errors import ConfigError
 from colonnade.models import head, network
-from colonnade.role.party import derive
 from colonnade.role.recipe import make_optimizer, rate_factor
+from colonnade.role.seeds import derive
 from colonnade.wire import ledger
 
 HETEROGENEOUS = {

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from colonnade.errors import CodecError, ColonnadeError, PeerLost
 from colonnade.net.frame import HEAD_BYTES, Control
 from colonnade.net.link import Arrived, Up
-from colonnade.role.party import Stopped
+from colonnade.role.progress import Stopped
 from colonnade.runtime import session as process
 from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.session import Patience, Session, Start, Work, _GoBack

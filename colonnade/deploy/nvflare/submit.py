@@ -27,7 +27,7 @@ from colonnade.errors import FederationError, RoleFailed, RunError
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer
 from colonnade.results.result import Result, combine, divergence, read_json
-from colonnade.role.party import Meter
+from colonnade.role.progress import Meter
 from colonnade.wire import Ledger
 
 POLL_SECONDS = 1.0
