@@ -399,7 +399,8 @@ def test_four_networks_and_four_optimisers_train_in_one_run(
     assert len(set(shapes.values())) == 4
     assert all("decision" in saved(tmp_path / "run", name) for name in parties)
     assert {file.stem for file in (tmp_path / "run" / "weights").iterdir()} == set(parties)
-    rates = {name: kept[name]._optimizers[0].param_groups[0] for name in parties}
+    made: dict[str, Any] = {name: kept[name].keep("optimizer", dict) for name in parties}
+    rates = {name: optimizer.param_groups[0] for name, optimizer in made.items()}
     assert [rates[name]["initial_lr"] for name in parties] == [0.2, 0.05, 0.01, 0.01]
     assert rates["clinic"]["lr"] == 0.01
     assert rates["bank"]["lr"] < 0.02  # the end of a cosine
