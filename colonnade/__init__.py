@@ -12,8 +12,9 @@ from colonnade.config import Config
 from colonnade.errors import ColonnadeError
 from colonnade.results.observer import Observer
 from colonnade.results.result import Result
+from colonnade.role.batches import Batch
 from colonnade.role.method import Method, Role
-from colonnade.role.party import Batch, Party
+from colonnade.role.party import Party
 from colonnade.runs.predict import Prediction, Trained, load
 from colonnade.runs.run import run
 from colonnade.version import __version__

@@ -23,7 +23,7 @@ import colonnade
 from colonnade.config import Config
 from colonnade.results.observer import Observer
 from colonnade.results.result import commit
-from colonnade.role.party import Meter
+from colonnade.role.progress import Meter
 from colonnade.wire import Ledger
 
 MB = 1e6

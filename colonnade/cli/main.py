@@ -383,7 +383,9 @@ def _write_predictions(
 def _methods(arguments: argparse.Namespace) -> None:
     found = [methods.find(name).method for name in methods.names()]
     if arguments.json:
-        rows = [{"name": m.name, "summary": m.summary, "reference": m.reference} for m in found]
+        rows = [
+            {"name": m.name, "summary": m.summary, "reference": m.about.reference} for m in found
+        ]
         _say(json.dumps(rows))
         return
     table = Table("Method", "What it is", "Roles", "Messages", box=None)

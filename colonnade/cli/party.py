@@ -27,7 +27,7 @@ from colonnade.deploy import predict as member_predict
 from colonnade.deploy.member import check_data, read_rows
 from colonnade.errors import RunError
 from colonnade.results.observer import Observer
-from colonnade.role.party import Meter
+from colonnade.role.progress import Meter
 from colonnade.wire import Ledger
 from colonnade.wire.policy import Policy
 
@@ -102,7 +102,7 @@ def prepared(
     """What one party brings to a federation, checked."""
     keys = arguments.keys or shared.path.parent / "keys"
     policy = Policy.load(arguments.policy) if arguments.policy else None
-    if policy is not None and shared.run.found.method.ids_only:
+    if policy is not None and shared.run.found.method.rows.ids_only:
         policy = policy.only(shared.run.kinds)  # it may be that of the training to come
     predicts = getattr(arguments, "predict", None) is not None
     if policy is None and predicts and shared.run.found.method.predicts_alone:

@@ -14,7 +14,7 @@ from colonnade.config import Config
 from colonnade.report import units
 from colonnade.results.observer import Observer
 from colonnade.results.result import NOT_LOGGED
-from colonnade.role.party import Meter
+from colonnade.role.progress import Meter
 from colonnade.wire import Ledger
 
 BAR = 24
@@ -34,7 +34,7 @@ class Progress(Observer):
         self._start = time.perf_counter()
         if self._label:
             self._console.print(Text(self._label, style="bold"))
-        for caveat in config.found.method.caveats(config.options):  # before anything is told
+        for caveat in config.found.method.about.caveats(config.options):  # before anything is told
             self._console.print(Text(f"warning: {caveat}"))
         if self._console.is_terminal:
             self._live = Live(

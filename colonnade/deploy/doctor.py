@@ -170,7 +170,7 @@ def _rows_of(run: Config) -> Iterator[Check]:
     said = f"{facts['train_rows']} rows to train on, {facts['test_rows']} to test"
     method, classes = run.found.method, ", ".join(facts["classes"])
     labels = f"{federation.holder} holds the labels, {classes}"
-    if method.own_labels:
+    if method.rows.own_labels:
         labels = f"all rows come with labels, of {classes}"
     yield Check("rows", "ok", f"{said}; {labels}")
     for warning in federation.warnings:
@@ -242,9 +242,9 @@ def _file(federation: Federation) -> Iterator[Check]:
     """What all parties agree on: nothing here can be wrong, or it could not have been read."""
     run, hub, method = federation.run, federation.hub, federation.run.found.method
     labels = f"{federation.holder} holds the labels"
-    if method.own_labels:
+    if method.rows.own_labels:
         labels = f"all rows come with labels, of {', '.join(run.data.classes)}"
-    labels += f"; {hub} is the hub" if method.hub else ""
+    labels += f"; {hub} is the hub" if method.membership.hub else ""
     yield Check("members", "ok", f"{', '.join(federation.names)}; {labels}")
     listening = [m for m in federation.members if federation.listens(m.name)]
     yield Check("listening", "ok", ", ".join(f"{m.name} at {m.address}" for m in listening))
@@ -269,7 +269,7 @@ def _file(federation: Federation) -> Iterator[Check]:
         f"on_lost = {federation.on_lost}, after {federation.deadline:g} s without a connection or "
         f"{federation.patience:g} s of silence"
     )
-    if method.loose:
+    if method.membership.elastic:
         when = {"continue": f"after {federation.deadline:g} s with those who are there"}
         said = f"parties may come and go; it begins {when.get(federation.on_lost, 'with all')}"
     yield Check("lost party", "ok", said)
@@ -443,7 +443,7 @@ class _Own:
             said += f", {len(rows.classes)} classes ({units.shorten(', '.join(rows.classes), 60)})"
         if self.federation.run.align is not None:
             said += "; the rows that all have are found first, privately"
-        elif self.federation.run.found.method.aligned(self.federation.run.options):
+        elif self.federation.run.found.method.rows.aligned(self.federation.run.options):
             digest = rows.digest(self.federation.row_key())
             said += (
                 f"; ids and their order: {digest[:8]} {digest[8:16]}, must be equal everywhere: "

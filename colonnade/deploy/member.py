@@ -53,7 +53,8 @@ from colonnade.results.observer import Observer
 from colonnade.results.result import Result, account, combine, divergence, read_json
 from colonnade.role.identity import Identity
 from colonnade.role.method import bind
-from colonnade.role.party import Party, Stopped
+from colonnade.role.party import Party
+from colonnade.role.progress import Stopped
 from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.control import Patience, Place, Start, Work
 from colonnade.runtime.drive import reproducible
@@ -93,9 +94,9 @@ class Setup:
         return self.federation.cast
 
     @property
-    def loose(self) -> bool:
+    def elastic(self) -> bool:
         """Whether parties may come and go."""
-        return self.settings.found.method.loose
+        return self.federation.elastic
 
 
 def prepare(
@@ -191,7 +192,7 @@ def read_rows(file: OwnFile | Path | None, shared: Federation, name: str) -> Own
             ".npz, or a .toml file that names them"
         )
     method = shared.run.found.method
-    everyone = method.own_labels or method.everyone_labelled(shared.run.options)
+    everyone = method.rows.own_labels or method.rows.everyone_labelled(shared.run.options)
     return assembly.from_file(file, name, shared.run, labelled=everyone or name == shared.holder)
 
 
@@ -349,7 +350,7 @@ def connect(
         lambda receiver, fields, data: session.send_part(receiver, fields, data),
         PART_BYTES,
     )
-    session = (LooseSession if setup.loose else Session)(
+    session = (LooseSession if setup.elastic else Session)(
         setup.name,
         federation.names,
         federation.hub,
@@ -465,13 +466,13 @@ class _Member:
         self._party = party
         if not self.ready:
             self.ready = time.perf_counter() - self.began
-            self.observer.began(settings, {party.name: party.meter}, self.book)
+            self.observer.began(settings, {party.name: party.progress.meter}, self.book)
         return party
 
     def _mark(self, start: Start) -> None:
         more: dict[str, Any] = {"run": start.run, "party": self.setup.name}
-        if self.setup.loose:  # it may have to go on alone
-            more |= {"loose": True, "classes": start.told["classes"]}
+        if self.setup.elastic:  # it may have to go on alone
+            more |= {"elastic": True, "classes": start.told["classes"]}
         if start.absent:
             more |= {"absent": start.absent, "since": start.skip}
         with _writing(self.folder):
@@ -483,18 +484,18 @@ class _Member:
         told["classes"] = list(party.classes)
         told["warnings"] = self._session.post.leftover()
         with _writing(self.folder):
-            if self.setup.loose:
+            if self.setup.elastic:
                 folders.refresh_weights(party, self.folder)
             else:
                 folders.save_weights(party, self.folder / "weights.part")
-            if self.setup.settings.found.method.ids_only:
+            if self.setup.settings.found.method.rows.ids_only:
                 write_common(party, self.folder)
             store.write_text(json.dumps(told), self.folder / "account.json")
         return told
 
     def _publish(self, party: Party) -> None:
         """Models to predict with, in the middle of the training."""
-        reached = {"position": list(party.position), "epochs": party.meter.epochs}
+        reached = {"position": list(party.position), "epochs": party.progress.meter.epochs}
         with _writing(self.folder):
             folders.refresh_weights(party, self.folder, classes=list(party.classes), **reached)
 
@@ -587,7 +588,7 @@ def agreed(setup: Setup) -> dict[str, str]:
     federation = setup.federation
     method = setup.settings.found.method
     facts = facts_of(federation, setup.task)
-    if method.aligned(setup.settings.options) and setup.settings.align is None:
+    if method.rows.aligned(setup.settings.options) and setup.settings.align is None:
         brings = method.roles[setup.cast[setup.name]].rows
         digest = setup.rows.digest(federation.row_key())
         facts["number of rows"] = str(setup.rows.count) if brings else ANY

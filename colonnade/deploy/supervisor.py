@@ -39,7 +39,7 @@ from colonnade.net import certs
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer
 from colonnade.results.result import combine, read_json
-from colonnade.role.party import Meter
+from colonnade.role.progress import Meter
 from colonnade.wire import Ledger, ledger
 from colonnade.wire.policy import Policy
 
@@ -145,7 +145,7 @@ def hand_out(settings: Config, assembly: Assembly, folder: Path, options: Option
     for table in run.get("parties", {}).values():  # whose rows are handed out below
         for key in fields(OwnFile):
             table.pop(key.name, None)
-    if method.own_labels:  # no party sees all of them
+    if method.rows.own_labels:  # no party sees all of them
         classes = assembly.parties[assembly.holder].classes
         run["data"] = run["data"] | {"classes": list(classes)}
     federations.write(
@@ -167,7 +167,7 @@ def hand_out(settings: Config, assembly: Assembly, folder: Path, options: Option
         mine = OwnRows(
             party.splits,
             party.preparation,
-            party.classes if name == assembly.holder or method.own_labels else (),
+            party.classes if name == assembly.holder or method.rows.own_labels else (),
             named,
             sum(len(split) for split in party.splits.values()),
             assembly.data["name"],
@@ -189,13 +189,14 @@ def _addresses(count: int) -> list[str]:
 def hub_of(settings: Config, assembly: Assembly) -> str:
     """Whose process the others talk with."""
     method = settings.found.method
-    if not method.hub:
+    hub = method.membership.hub
+    if not hub:
         return assembly.holder
-    playing = [name for name, role in assembly.cast.items() if role == method.hub]
+    playing = [name for name, role in assembly.cast.items() if role == hub]
     if not playing:
         raise ConfigError(
             [
-                f"nobody plays '{method.hub}' in {method.name} with these options, so there is "
+                f"nobody plays '{hub}' in {method.name} with these options, so there is "
                 "nobody to talk with: use --runtime local"
             ]
         )
@@ -213,7 +214,8 @@ class _Supervisor:
     ) -> None:
         self.settings, self.assembly, self.folder = settings, assembly, folder
         self.observer, self.options = observer, options
-        self.hub, self.loose = hub_of(settings, assembly), settings.found.method.loose
+        self.hub = hub_of(settings, assembly)
+        self.elastic = settings.found.method.membership.elastic
         self.finished: set[str] = set()
         self.began = time.perf_counter()
         self.ready = 0.0
@@ -301,7 +303,7 @@ class _Supervisor:
             if code == 0:
                 del children[name]
                 self.finished.add(name)
-                if not self.loose:  # else each may take its own time
+                if not self.elastic:  # else each may take its own time
                     self.ended = self.ended or time.monotonic()
             elif self._may_stay_away(child, code):
                 del children[name]  # the others wait for it, and then go on
@@ -319,7 +321,7 @@ class _Supervisor:
         out_of_starts = code not in (*TYPED, STOPPED) and child.started > self.options.restarts
         if child.name == self.hub:
             return False
-        if self.loose:
+        if self.elastic:
             others = {*self.children, *self.finished} - {child.name, self.hub}
             may = (out_of_starts or code == STOPPED) and bool(others)
         else:
@@ -373,7 +375,7 @@ class _Supervisor:
         """Let all save themselves; the hub's process tells the others, if they listen to it."""
         self.observer.note("stopping: every party finishes its step and saves itself")
         for name, child in self.children.items():
-            if name == self.hub or self.loose:
+            if name == self.hub or self.elastic:
                 child.process.send_signal(signal.SIGTERM)
         until = time.monotonic() + STOP_SECONDS
         for child in self.children.values():
@@ -434,7 +436,7 @@ def _joined(
     )
     content["wire"]["head"] = head
     hub = hub_of(settings, assembly)
-    telling = [hub, *(n for n in places if n != hub and settings.found.method.loose)]
+    telling = [hub, *(n for n in places if n != hub and settings.found.method.membership.elastic)]
     results = [places[n] / "result.json" for n in telling]
     warnings = [w for file in results if file.exists() for w in read_json(file)["warnings"]]
     content["warnings"] = list(

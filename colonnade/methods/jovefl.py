@@ -38,8 +38,9 @@ from colonnade.methods.parts.aggregation import Update
 from colonnade.methods.parts.compression import compressor
 from colonnade.methods.parts.plateau import Plateau
 from colonnade.models import is_own, mlp, network, split
-from colonnade.role.method import Method, Role
-from colonnade.role.party import Party, derive
+from colonnade.role.method import About, Circumstances, Membership, Method, Network, Role, RowRules
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive
 from colonnade.wire import Kind, Peer, recv_any
 
 HEAD = Kind("head", None, reveals="what θ_i has learnt from the sender's rows", dtype="any")
@@ -787,9 +788,12 @@ def why_judged(cfg: JoVeFL) -> str:
     return "jovefl.rate = 'plateau'" if cfg.rate == "plateau" else f"jovefl.adopt = '{cfg.adopt}'"
 
 
-def validates(cfg: JoVeFL) -> str:
-    by_validation = needs_judge(cfg) and cfg.judge == "validation"
-    return f"{why_judged(cfg)} decides by validation rows" if by_validation else ""
+def check(known: Circumstances) -> None:
+    """Refuse to decide by rows that are not held out."""
+    cfg = known.options
+    if known.validation == 0 and needs_judge(cfg) and cfg.judge == "validation":
+        needs = f"{why_judged(cfg)} decides by validation rows, and there are none"
+        raise ConfigError([f"{needs}: set data.validation = 0.1"])
 
 
 def cast(parties: Sequence[str], holder: str, options: JoVeFL) -> dict[str, str]:
@@ -827,13 +831,16 @@ METHOD = Method(
     },
     kinds=(HEAD, GLOBAL),
     cast=cast,
-    hub="server",
-    aligned=lambda options: False,
-    loose=True,
-    own_labels=True,
-    validates=validates,
-    pooled=lambda cfg: cfg.share == "data",
+    rows=RowRules(
+        aligned=lambda cfg: False, own_labels=True, pooled=lambda cfg: cfg.share == "data"
+    ),
+    # Pooled images are whole already.
+    network=Network(moved_whole=lambda cfg: cfg.whole and cfg.share != "data"),
+    membership=Membership(hub="server", elastic=True),
     simulated=simulated,
-    moved_whole=lambda cfg: cfg.whole and cfg.share != "data",  # there they are whole
-    reference="JoVe-FL: A Joint-Embedding Vertical Federated Learning Framework",
+    check=check,
+    about=About(
+        title="JoVe-FL",
+        reference="JoVe-FL: A Joint-Embedding Vertical Federated Learning Framework",
+    ),
 )

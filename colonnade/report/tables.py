@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from colonnade.report import units
 from colonnade.report.overview import Overview, overviews, without
-from colonnade.report.prose import method_name
+from colonnade.report.prose import about
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -35,10 +35,10 @@ def summary(results: Sequence[Mapping[str, Any]]) -> Group:
         ">Messages",
         caption="Epoch: median time. Bytes: all phases. Messages: training.",
     )
-    for row in overviews(results):
+    for row, result in zip(overviews(results), results, strict=True):
         table.add_row(
             _name(row),
-            _text(method_name(row.method)),
+            _text(about(result)["title"]),
             units.count(row.parties),
             units.percent(row.accuracy),
             units.duration(row.seconds_per_epoch),
@@ -70,11 +70,11 @@ def comparison(results: Sequence[Mapping[str, Any]]) -> Table:
         caption="Points, time and traffic are against the first run. Epoch: median time.",
     )
     rows = overviews(results)
-    for row in rows:
+    for row, result in zip(rows, results, strict=True):
         other = row is not rows[0]
         table.add_row(
             _name(row),
-            _text(method_name(row.method)),
+            _text(about(result)["title"]),
             units.percent(row.accuracy),
             units.points(row.difference_points) if other else "",
             units.duration(row.seconds_per_epoch),

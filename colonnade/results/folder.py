@@ -175,7 +175,7 @@ def save_weights(party: Party, folder: Path, **more: Any) -> None:
     preparation = party.preparation
     store.save(
         {
-            "weights": party.weights(),
+            "weights": party.kept.weights(),
             "shape": list(party.shape) if party.has_features else [],
             "view": [] if party.view is None else party.view.numbers(),
             "preparation": None if preparation is None else preparation.tensors(),

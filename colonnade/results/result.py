@@ -88,7 +88,7 @@ def account(party: Party, holder: str) -> dict[str, Any]:
         "scores": scores,
         "spent": dict(party.spent),
         "remarks": list(party.remarks),
-        "weights_sha256": party.weights_sha256(),
+        "weights_sha256": party.kept.sha256(),
     }
 
 
@@ -122,17 +122,18 @@ def combine(
         "schema": SCHEMA,
         "name": name,
         "method": settings.found.method.name,
+        "about": settings.found.method.told(settings.options),
         "seed": settings.run.seed,
         "runtime": runtime,
         "status": "finished",
         "error": "",
-        "warnings": [*settings.found.method.caveats(settings.options), *remarks],
+        "warnings": [*settings.found.method.about.caveats(settings.options), *remarks],
         "config": settings.resolved(),
         "config_sha256": settings.sha256(),
         "data": dict(data)
         | (
             {"labels_lent": True}
-            if settings.found.method.everyone_labelled(settings.options)
+            if settings.found.method.rows.everyone_labelled(settings.options)
             else {}
         ),
         "parties": list(cast),

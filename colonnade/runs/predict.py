@@ -38,7 +38,8 @@ from colonnade.partition import View
 from colonnade.results.result import read_json
 from colonnade.role import identity
 from colonnade.role.method import bind
-from colonnade.role.party import Party, Schedule
+from colonnade.role.party import Party
+from colonnade.role.recipe import Schedule
 from colonnade.runtime import local
 from colonnade.runtime.drive import reproducible
 from colonnade.wire import Ledger, Wire
@@ -333,7 +334,7 @@ class Trained:
             with of(name):
                 given, _ = data.from_arrays(x, like=preparation.columns or None)
             rows[name] = self._prepared(name, given), torch.arange(len(given))
-        aligned = self.config.found.method.aligned(self.config.options)
+        aligned = self.config.found.method.rows.aligned(self.config.options)
         if aligned and len({len(ids) for _, ids in rows.values()}) > 1:
             counts = ", ".join(f"'{name}' {len(ids)}" for name, (_, ids) in rows.items())
             raise DataError(f"the parties give different numbers of rows: {counts}")
@@ -395,7 +396,7 @@ class Trained:
             torch.device(run.device if torch.cuda.is_available() else "cpu"),
             View.of(saved["view"]) if saved["view"] else None,
         )
-        party.load_weights(saved["weights"])
+        party.kept.load(saved["weights"])
         return party
 
     def saved(self, name: str) -> dict[str, Any]:
@@ -425,7 +426,7 @@ def load(path: str | Path) -> Trained:
         )
     report.check(result)
     config = configuration.load(folder / "config.toml")
-    if config.found.method.ids_only:
+    if config.found.method.rows.ids_only:
         raise RunError(f"{folder} only aligned rows, and trained nothing: see colonnade run")
     return Trained(folder, result, config)
 

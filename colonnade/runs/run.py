@@ -146,7 +146,7 @@ def run(
         status, problem, warnings = "failed", "", list[str]()
         ended: BaseException | None = None
         setup = time.perf_counter() - began
-        meters = {name: party.meter for name, party in assembly.parties.items()}
+        meters = {name: party.progress.meter for name, party in assembly.parties.items()}
         observer.began(settings, meters, book)
         try:
             warnings = _train(settings, assembly, book, recorder, checkpoints, lose)
@@ -191,12 +191,12 @@ def run(
         # 5. The trained models; checkpoints have done their work.
         for party in assembly.parties.values():
             folders.save_weights(party, folder / "weights.part")
-            if settings.found.method.ids_only:
+            if settings.found.method.rows.ids_only:
                 write_common(party, folder / "parties" / party.name)
         (folder / "weights.part").rename(folder / "weights")  # all of them make a finished run
         folders.finish(folder)
         checkpoints.clear()
-        weights = {name: party.weights() for name, party in assembly.parties.items()}
+        weights = {name: party.kept.weights() for name, party in assembly.parties.items()}
         _measure_absence(settings, assembly, weights, content, folder)
         if attacked := exhibits.measure(assembly, folder):
             content["metrics"]["test"] |= attacked
@@ -296,7 +296,7 @@ def _train(
         return phase.aligned(role, party, peers, options, truth.get(party.name))
 
     local.run(assembly.parties, start, mail, lose, finished=checkpoints.finish)
-    return mail.warnings(method.loose)
+    return mail.warnings(method.membership.elastic)
 
 
 def _check_loss(lose: Mapping[str, int], assembly: Assembly) -> None:

@@ -21,7 +21,8 @@ from typing import Any
 
 from colonnade.errors import FederationError, PeerLost
 from colonnade.net.link import Link
-from colonnade.role.party import Party, Stopped
+from colonnade.role.party import Party
+from colonnade.role.progress import Stopped
 from colonnade.runtime.control import Join, Start, choose_run
 from colonnade.runtime.session import GOODBYE_SECONDS, TICK, WAIT_NOTE_SECONDS, Session, _GoBack
 from colonnade.wire import Kind, Recv, Value
@@ -214,7 +215,7 @@ class LooseSession(Session):
         )
         if away and (min(away) > self.patience.deadline or over):
             why = "its role has ended" if over else self._missing(min(away))
-            steps = self._party.steps if self._party is not None else 0
+            steps = self._party.progress.steps if self._party is not None else 0
             raise PeerLost(self.me, names[0], wanted.kind.name, steps, why)
         super()._check_silence(wanted, began)
 
@@ -370,7 +371,7 @@ class LooseSession(Session):
         """This party saves itself and stops; the hub has all others do so too."""
         super().stop(why)
         if self._party is not None and self._playing:
-            self._party.stop_at = self._party.steps + 1
+            self._party.progress.stop_at = self._party.progress.steps + 1
 
     def _spread_the_stop(self) -> None:
         self._stop_told = True

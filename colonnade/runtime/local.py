@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ColonnadeError, Deadlock, KindError, PeerLost, RoleFailed
-from colonnade.role.party import Party, derive, random_state, set_random_state
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive, random_state, set_random_state
 from colonnade.runtime.drive import failed, to_device, where
 from colonnade.wire import Kind, Ledger, Message, Peer, Recv, Value, Wire, codec
 from colonnade.wire.ledger import describe
@@ -150,9 +151,20 @@ class Outbox:
             raise KindError(f"'{me.name}' sent '{kind.name}' to '{receiver}', which is no peer")
         _, epoch, step = me.position
         # Rounds are those of training: keys agreed on anew after a resume must not shift them.
-        hop = me.hop + (me.phase == "train" and not kind.paces)
+        hop = me.progress.hop + (me.progress.phase == "train" and not kind.paces)
         self._mail.post(
-            Message(me.name, receiver, kind, value, 0, me.phase, epoch, step, hop, me.clock)
+            Message(
+                me.name,
+                receiver,
+                kind,
+                value,
+                0,
+                me.progress.phase,
+                epoch,
+                step,
+                hop,
+                me.progress.clock,
+            )
         )
 
     def reaches(self, receiver: str) -> bool:
@@ -280,7 +292,11 @@ class _Scheduler:
                 f"'{party.name}' waits for a peer inside inference_mode or autocast, which would "
                 "leak into other parties: close it before `await`, or use me.evaluating()"
             )
-        if party.name in self.lose and party.steps >= self.lose[party.name] and not task.finished:
+        if (
+            party.name in self.lose
+            and party.progress.steps >= self.lose[party.name]
+            and not task.finished
+        ):
             task.role.close()
             task.finished = task.lost = True
 
@@ -298,8 +314,8 @@ class _Scheduler:
             lane = (message.sender, party.name, message.kind.name)
             self.mail.crossed[lane] = self.mail.crossed.get(lane, 0) + 1
         if not message.kind.paces:
-            party.hop = max(party.hop, message.hop)
-        party.clock = max(party.clock, message.at)
+            party.progress.hop = max(party.progress.hop, message.hop)
+        party.progress.clock = max(party.progress.clock, message.at)
         if message.kind.host:
             return message.value
         return to_device(message.value, party.device)
@@ -314,7 +330,9 @@ class _Scheduler:
                 continue
             peer, party = wanted.peers[0], task.party
             self._lane(task, wanted).waiter = ""
-            loss = PeerLost(party.name, peer.name, wanted.kind.name, party.steps, "it is gone")
+            loss = PeerLost(
+                party.name, peer.name, wanted.kind.name, party.progress.steps, "it is gone"
+            )
             task.wanted = None
             self._run(task, task.role.throw, loss)
             return True
@@ -328,7 +346,7 @@ class _Scheduler:
             wanted = task.wanted
             if wanted is None or not wanted.any:
                 continue
-            now = task.party.clock
+            now = task.party.progress.clock
             deadline = None if wanted.within is None else now + wanted.within
             arrivals = [
                 (max(now, message.at), peer)
@@ -348,7 +366,7 @@ class _Scheduler:
             return False
         task, peer = choice
         assert task.wanted is not None
-        task.party.clock = best[0]
+        task.party.progress.clock = best[0]
         answer = None
         if peer is not None:
             key = (peer.name, task.party.name, task.wanted.kind.name)

@@ -104,18 +104,18 @@ class Post:
         lane = (receiver, kind.name)
         attempt = self._attempts.get(receiver, self._attempt)
         _, epoch, step = party.position
-        hop = party.hop + (party.phase == "train" and not kind.paces)
+        hop = party.progress.hop + (party.progress.phase == "train" and not kind.paces)
         message = Message(
             self._me,
             receiver,
             kind,
             value,
             self._sent[lane],
-            party.phase,
+            party.progress.phase,
             epoch,
             step,
             hop,
-            party.clock,
+            party.progress.clock,
         )
         description = self._check(message)
         pieces, size, digest = self._encoded(value)
@@ -133,7 +133,7 @@ class Post:
             "receiver": receiver,
             "kind": kind.name,
             "sequence": message.sequence,
-            "phase": party.phase,
+            "phase": party.progress.phase,
             "epoch": epoch,
             "step": step,
             "hop": hop,

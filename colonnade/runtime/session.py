@@ -40,7 +40,9 @@ from colonnade.errors import (
 from colonnade.net.frame import HEAD_BYTES, Control, Part
 from colonnade.net.link import Arrived, Down, Event, Link, Up
 from colonnade.net.mesh import Lost, Mesh
-from colonnade.role.party import Party, Stopped, derive
+from colonnade.role.party import Party
+from colonnade.role.progress import Stopped
+from colonnade.role.seeds import derive
 from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.control import (
     Join,
@@ -254,7 +256,11 @@ class Session:
         if party is not None and party.position[0]:
             phase, epoch, step = party.position
             # An evaluation is not repeated either: the epoch after it is the next that is new.
-            fresh = (phase, epoch + 1, 0) if party.phase == "eval" else (phase, epoch, step + 1)
+            fresh = (
+                (phase, epoch + 1, 0)
+                if party.progress.phase == "eval"
+                else (phase, epoch, step + 1)
+            )
             self._fresh = max(self._fresh or fresh, fresh)
         return Join(
             self.mesh.incarnation.hex(),
@@ -293,7 +299,7 @@ class Session:
         if start.skip is not None:
             phase, *place = start.skip
             if snapshot is None or place > snapshot["positions"].get(phase, [0, 0]):
-                party.skip_to(*start.skip)
+                party.progress.skip_to(*start.skip)
         party.on_checkpoint = self._checkpoint
         self._party, self._playing = party, True
         self._moved = time.monotonic()
@@ -362,7 +368,7 @@ class Session:
         party = self._party
         assert party is not None
         if not message.kind.paces:
-            party.hop = max(party.hop, message.hop)
+            party.progress.hop = max(party.progress.hop, message.hop)
         self._moved = time.monotonic()
         return message.value if message.kind.host else to_device(message.value, party.device)
 
@@ -380,7 +386,7 @@ class Session:
                 self.me,
                 wanted.peers[0].name,
                 wanted.kind.name,
-                party.steps,
+                party.progress.steps,
                 f"it is connected, but nothing came for {quiet:.0f} s. Is its process stuck?",
             )
 
@@ -591,7 +597,7 @@ class Session:
         self.stop(str(content["why"]))
         if self._party is None or not self._playing:
             raise Stopped
-        self._party.stop_at = int(content["steps"])
+        self._party.progress.stop_at = int(content["steps"])
 
     def _hear_stopped(self, sender: str, content: dict[str, Any]) -> None:
         if sender == self.hub and not self._stop_wish:
@@ -614,7 +620,7 @@ class Session:
                     self.me,
                     peer,
                     "room for more",
-                    0 if self._party is None else self._party.steps,
+                    0 if self._party is None else self._party.progress.steps,
                     f"it is connected, but took in nothing for {link.stuck(now):.0f} s. Is its "
                     "process stuck?",
                 )
@@ -654,7 +660,7 @@ class Session:
             self.me,
             peer,
             self._wanted.kind.name if self._wanted else "a connection",
-            0 if party is None else party.steps,
+            0 if party is None else party.progress.steps,
             f"{self._missing(seconds)}. {why_not}Start them with their own commands; whoever has "
             "stopped goes on with the same command as before",
         )
@@ -700,8 +706,8 @@ class Session:
         if party is None or not self._playing:
             raise Stopped
         # Nobody is ahead of the hub by more than one step.
-        party.stop_at = party.steps + 2
-        self._tell_all("stop_at", {"steps": party.stop_at, "why": self._stop_wish})
+        party.progress.stop_at = party.progress.steps + 2
+        self._tell_all("stop_at", {"steps": party.progress.stop_at, "why": self._stop_wish})
 
     def _say_stopped(self) -> None:
         """Where the run stopped everybody has a checkpoint; the hub waits until they do."""

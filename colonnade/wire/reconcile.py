@@ -39,7 +39,7 @@ class Book:
     rows: Mapping[Key, Row]
     attempts: int
     finished: bool
-    loose: bool  # its method lets parties come and go
+    elastic: bool  # its method lets parties come and go
     begun: int  # the last attempt that its owner has begun, with whomever; 0: not known
     notes: frozenset[str]
     run: str  # empty: not known
@@ -124,7 +124,7 @@ def _compare(owners: tuple[str, str], one: Book, other: Book) -> Reconciliation:
     last = max(one.attempts, other.attempts)
     finished = one.finished and other.finished
     overtaken = False
-    if one.loose or other.loose:
+    if one.elastic or other.elastic:
         last = max([min(one.begun, other.begun), *(key[2] for key in (*mine, *its))])
         away = {ledger.AWAY.format(name) for name in owners}
         finished = finished and not away & (one.notes | other.notes)
@@ -193,7 +193,7 @@ def _open(place: Path) -> Book:
         rows,
         attempts,
         finished,
-        manifest.get("loose") is True,
+        manifest.get("elastic", manifest.get("loose")) is True,  # as older runs call it
         begun if isinstance(begun, int) else 0,
         frozenset(notes),
         str(manifest.get("run", "")),

@@ -25,8 +25,9 @@ from colonnade.privacy.masking import Masks, Moment
 from colonnade.results.result import Result
 from colonnade.role import identity
 from colonnade.role.method import bind
-from colonnade.role.party import Party, Schedule, derive
-from colonnade.role.recipe import Recipe, make_optimizer, rate_factor
+from colonnade.role.party import Party
+from colonnade.role.recipe import Recipe, Schedule, make_optimizer, rate_factor
+from colonnade.role.seeds import derive
 from colonnade.runtime import local
 from colonnade.runtime.drive import reproducible
 from colonnade.wire import Kind, Ledger, Message, Peer, Wire, ledger
@@ -397,7 +398,8 @@ def test_four_networks_and_four_optimisers_train_in_one_run(
     assert len(set(shapes.values())) == 4
     assert all("decision" in saved(tmp_path / "run", name) for name in parties)
     assert {file.stem for file in (tmp_path / "run" / "weights").iterdir()} == set(parties)
-    rates = {name: kept[name]._optimizers[0].param_groups[0] for name in parties}
+    made: dict[str, Any] = {name: kept[name].keep("optimizer", dict) for name in parties}
+    rates = {name: optimizer.param_groups[0] for name, optimizer in made.items()}
     assert [rates[name]["initial_lr"] for name in parties] == [0.2, 0.05, 0.01, 0.01]
     assert rates["clinic"]["lr"] == 0.01
     assert rates["bank"]["lr"] < 0.02  # the end of a cosine
@@ -808,7 +810,7 @@ def test_training_without_a_party_is_training_of_the_others(
     for name, party in there.items():
         for part, values in saved(tmp_path / "three", name).items():
             for key, value in values.items():
-                assert torch.equal(party.weights()[part][key], value), (name, part, key)
+                assert torch.equal(party.kept.weights()[part][key], value), (name, part, key)
     assert [row["loss"] for row in there["party1"].history] == [
         row["parties"]["party1"]["loss"] for row in three.history
     ]
@@ -816,11 +818,11 @@ def test_training_without_a_party_is_training_of_the_others(
 
 def test_training_goes_on_with_nothing_in_the_place_of_a_party_that_never_came() -> None:
     there = train_without(settings(partition=FOUR, epochs=4), {"party3"})
-    means = {k: v for k, v in there["party1"].weights().items() if k.startswith("mean of ")}
+    means = {k: v for k, v in there["party1"].kept.weights().items() if k.startswith("mean of ")}
     assert list(means) == ["mean of party3", "mean of party2", "mean of party4"]
     assert not means["mean of party3"]["total"].any()
     assert means["mean of party2"]["total"].any()
-    told, own = means["mean of party2"], there["party2"].weights()["mean of party2"]
+    told, own = means["mean of party2"], there["party2"].kept.weights()["mean of party2"]
     assert int(own["rows"]) == 4 * ROWS
     assert torch.equal(told["total"].float(), (own["total"] / own["rows"]).float())
     losses = [row["loss"] for row in there["party1"].history]

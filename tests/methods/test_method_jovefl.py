@@ -31,7 +31,8 @@ from colonnade.methods.parts.compression import Scalar
 from colonnade.partition import cut
 from colonnade.report import load_schema
 from colonnade.results.result import Result
-from colonnade.role.party import Party, derive
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive
 from colonnade.runtime import local
 from colonnade.runtime.drive import reproducible
 from colonnade.wire import Message, codec, ledger
@@ -799,7 +800,9 @@ def test_the_server_lowers_the_rate_of_all(
     assert found[-1] is None and 5 < len(found) < 30 and 0.25 in found
     steps = math.ceil(ROWS * 0.8 / SIZE)
     for party in seen.clients.values():
-        own = [rate for optimizer, rate in used if optimizer is party._kept["optimizer"]]
+        own = [
+            rate for optimizer, rate in used if optimizer is party.keep("optimizer", lambda: None)
+        ]
         assert own == pytest.approx([0.2 * rate for rate in found if rate for _ in range(steps)])
 
 
@@ -838,7 +841,9 @@ def test_without_communication_everybody_keeps_the_same_schedule_alone(tmp_path:
         wanted = torchs_rates(signals, "max", patience=1, warmup=3)
         assert wanted[-1] is None and None not in wanted[:-1]
         lengths.append(len(signals))
-        own = [rate for optimizer, rate in used if optimizer is party._kept["optimizer"]]
+        own = [
+            rate for optimizer, rate in used if optimizer is party.keep("optimizer", lambda: None)
+        ]
         steps = len(own) // len(signals)
         expected = [0.2 * rate for rate in wanted if rate for _ in range(steps)]
         assert own == pytest.approx(expected)
@@ -1200,7 +1205,7 @@ def test_nobody_waits_for_a_slow_client_in_async_mode(everybody: Seen, tmp_path:
     slow = {"dim": 24, "pace": {"party1": 10.0}}
     tree = settings(slow | {"mode": "async"}, **COMPARED)
     seen = train(tmp_path / "run", tree)
-    assert {name: party.clock for name, party in seen.clients.items()} == {
+    assert {name: party.progress.clock for name, party in seen.clients.items()} == {
         "party1": 100.0,
         "party2": 10.0,
         "party3": 10.0,
@@ -1212,7 +1217,7 @@ def test_nobody_waits_for_a_slow_client_in_async_mode(everybody: Seen, tmp_path:
     assert again.result.weights_sha256 == seen.result.weights_sha256
     near(seen, everybody)
     waiting = train(tmp_path / "sync", settings(slow, **(COMPARED | {"epochs": 3})))
-    assert [party.clock for party in waiting.clients.values()] == [30.0, 21.0, 21.0]
+    assert [party.progress.clock for party in waiting.clients.values()] == [30.0, 21.0, 21.0]
     fits_its_schema(seen.result)
 
 

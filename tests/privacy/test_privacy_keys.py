@@ -23,8 +23,8 @@ from colonnade.privacy.keys import Agreement
 from colonnade.role import identity
 from colonnade.role.identity import Identity
 from colonnade.role.method import bind
-from colonnade.role.party import Party, Schedule
-from colonnade.role.recipe import Recipe
+from colonnade.role.party import Party
+from colonnade.role.recipe import Recipe, Schedule
 from colonnade.runtime import local
 from colonnade.runtime.drive import drive
 from colonnade.wire import Kind, Ledger, Message, Peer, Recv, Wire, ledger

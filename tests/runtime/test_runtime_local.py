@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from colonnade.errors import Deadlock, KindError, PeerLost, RoleFailed
-from colonnade.role.party import Party, Schedule
-from colonnade.role.recipe import Recipe
+from colonnade.role.party import Party
+from colonnade.role.recipe import Recipe, Schedule
 from colonnade.runtime import local
 from colonnade.runtime.drive import drive
 from colonnade.wire import Kind, Ledger, Peer, Recv, Wire, ledger, recv_any
@@ -93,7 +93,7 @@ async def _stepping(me: Party, peers: dict[str, Peer]) -> None:
     for i in range(10):
         peers["keeper"].send(NUMBER, number(i))
         await peers["keeper"].recv(OTHER)
-        me.steps += 1
+        me.progress.steps += 1
 
 
 def test_a_lost_peer_is_thrown_into_the_role_that_waits_and_may_be_caught() -> None:
@@ -148,9 +148,9 @@ def test_first_come_is_decided_by_the_virtual_clock() -> None:
 def test_recv_any_gives_up_after_its_seconds_and_the_late_message_is_kept() -> None:
     async def server(me: Party, peers: dict[str, Peer]) -> list[Any]:
         first = await recv_any([peers["client"]], NUMBER, within=2.0)
-        clock = me.clock
+        clock = me.progress.clock
         second = await recv_any([peers["client"]], NUMBER, within=2.0)
-        return [first, clock, float(second[1]), me.clock]
+        return [first, clock, float(second[1]), me.progress.clock]
 
     async def client(me: Party, peers: dict[str, Peer]) -> None:
         me.elapse(3.0)
@@ -315,22 +315,22 @@ def test_rounds_count_messages_that_waited_for_each_other() -> None:
     """Two independent messages side by side are one round; an answer is a second one."""
 
     async def a(me: Party, peers: dict[str, Peer]) -> int:
-        me.phase = "train"  # set-up and evaluation are no rounds
+        me.progress.phase = "train"  # set-up and evaluation are no rounds
         peers["b"].send(NUMBER, number(0))
         peers["c"].send(NUMBER, number(0))
         await peers["b"].recv(NUMBER)
-        return me.hop
+        return me.progress.hop
 
     async def b(me: Party, peers: dict[str, Peer]) -> int:
-        me.phase = "train"
+        me.progress.phase = "train"
         await peers["a"].recv(NUMBER)
         peers["a"].send(NUMBER, number(0))
-        return me.hop
+        return me.progress.hop
 
     async def c(me: Party, peers: dict[str, Peer]) -> int:
-        me.phase = "train"
+        me.progress.phase = "train"
         await peers["a"].recv(NUMBER)
-        return me.hop
+        return me.progress.hop
 
     assert play({"a": a, "b": b, "c": c}) == {"a": 2, "b": 1, "c": 1}
 
@@ -340,18 +340,18 @@ def test_to_say_go_on_is_no_round(asked: int, tmp_path: Path) -> None:
     """What is sent in parts, each when it is asked for, is sent at once: one round."""
 
     async def a(me: Party, peers: dict[str, Peer]) -> int:
-        me.phase = "train"
+        me.progress.phase = "train"
         for _ in range(asked):
             peers["b"].send(NEXT, True)
             await peers["b"].recv(NUMBER)
-        return me.hop
+        return me.progress.hop
 
     async def b(me: Party, peers: dict[str, Peer]) -> int:
-        me.phase = "train"
+        me.progress.phase = "train"
         for part in range(asked):
             await peers["a"].recv(NEXT)
             peers["a"].send(NUMBER, number(part))
-        return me.hop
+        return me.progress.hop
 
     programs = {"a": a, "b": b}
     kinds = {kind.name: kind for kind in (NUMBER, NEXT)}

@@ -59,7 +59,7 @@ class Case:
 
 def wanted(session: LooseSession, *names: str, within: float | None = None) -> Recv:
     peers: Any = tuple(SimpleNamespace(name=name) for name in names)
-    session._playing, session._party = True, SimpleNamespace(steps=3)  # type: ignore[assignment]
+    session._playing, session._party = True, SimpleNamespace(progress=SimpleNamespace(steps=3))  # type: ignore[assignment]
     return Recv(peers, HEAD, within is not None, within)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import resource
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,7 +32,8 @@ MEMBERS = frozenset({"bank", "shop"})
 class Me:
     """What a post office looks at of a party."""
 
-    name, phase, hop, clock, position = "shop", "train", 3, 0.0, ("train", 1, 2)
+    name, position = "shop", ("train", 1, 2)
+    progress = SimpleNamespace(phase="train", hop=3, clock=0.0)
 
 
 def post(me: str, sent: list[Any] | None = None, policy: Policy | None = None) -> Post:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from colonnade.errors import CodecError, ColonnadeError, PeerLost
 from colonnade.net.frame import HEAD_BYTES, Control
 from colonnade.net.link import Arrived, Up
-from colonnade.role.party import Stopped
+from colonnade.role.progress import Stopped
 from colonnade.runtime import session as process
 from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.session import Patience, Session, Start, Work, _GoBack
@@ -133,15 +133,20 @@ def test_the_hub_notes_an_attempt_before_anybody_knows_of_it(tmp_path: Path) -> 
     assert begun.attempt == 5 and told == [1]
 
 
+def at(position: tuple[str, int, int], phase: str) -> Any:
+    """A party in the middle of its run."""
+    return SimpleNamespace(position=position, progress=SimpleNamespace(phase=phase))
+
+
 def test_what_was_begun_is_not_forgotten_when_all_go_back(tmp_path: Path) -> None:
     """A later attempt starts from a checkpoint; steps beyond it have been opened all the same."""
     session = Case("shop", tmp_path).session
     assert session._join().fresh is None
-    session._party = SimpleNamespace(position=("train", 1, 7), phase="train")  # type: ignore[assignment]
+    session._party = at(("train", 1, 7), "train")
     assert session._join().fresh == ("train", 1, 8)
-    session._party = SimpleNamespace(position=("train", 1, 3), phase="train")  # type: ignore[assignment]
+    session._party = at(("train", 1, 3), "train")
     assert session._join().fresh == ("train", 1, 8)
-    session._party = SimpleNamespace(position=("train", 1, 10), phase="eval")  # type: ignore[assignment]
+    session._party = at(("train", 1, 10), "eval")
     assert session._join().fresh == ("train", 2, 0)
 
 

@@ -47,7 +47,7 @@ from colonnade.errors import (
 )
 from colonnade.results.observer import Observer
 from colonnade.results.result import NOT_LOGGED, read_json
-from colonnade.role.party import Meter, Stopped
+from colonnade.role.progress import Meter, Stopped
 from colonnade.wire import Ledger, ledger
 
 METER_SECONDS = 1.0

@@ -27,7 +27,7 @@ from colonnade.errors import FederationError, RoleFailed, RunError
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer
 from colonnade.results.result import Result, combine, divergence, read_json
-from colonnade.role.party import Meter
+from colonnade.role.progress import Meter
 from colonnade.wire import Ledger
 
 POLL_SECONDS = 1.0
@@ -160,7 +160,7 @@ class Console:
     def _follow(self, number: str, federation: Federation, observer: Observer) -> tuple[str, float]:
         began, ready, seen = time.perf_counter(), 0.0, 0
         method, options = federation.run.found.method, federation.run.options
-        everyone = method.own_labels or method.everyone_labelled(options)
+        everyone = method.rows.own_labels or method.rows.everyone_labelled(options)
         meters = {name: Meter(everyone or name == federation.holder) for name in federation.names}
         tally, ended = _Tally(), 0
         while True:
