@@ -46,7 +46,8 @@ HEAD = Kind("head", None, reveals="what θ_i has learnt from the sender's rows",
 GLOBAL = Kind("global_head", None, reveals="what all heads are together", dtype="any")
 SERVER = "server"
 SHARED, ALONE = "shared", "alone"  # a client's networks
-BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)  # how much of the new head, or of the shared network, to try
+BLENDS = (0.0, 0.25, 0.5, 0.75, 1.0)  # how much of the shared network to try
+ADOPT, REMOVED = ("always", "insured"), ("better", "blend")
 
 
 @dataclass(frozen=True)
@@ -72,7 +73,7 @@ class JoVeFL:
     server_beta2: float = 0.99
     server_epsilon: float = 1e-3
     prox: float = 0.0  # μ of FedProx
-    adopt: Literal["always", "better", "blend", "insured"] = "always"
+    adopt: str = "always"  # or "insured"; no Literal, so that removed values get their own text
     compress: Literal["none", "float16", "scalar", "topk"] = "none"
     bits: int = 8  # scalar, topk: per number, of 32
     # ---- participation
@@ -95,6 +96,13 @@ class JoVeFL:
     whole: bool = False  # move whole images before they are cut (simulation only)
 
     def __post_init__(self) -> None:
+        if self.adopt in REMOVED:
+            raise ValueError(
+                f"adopt = '{self.adopt}': removed, as it made no significant difference. Use "
+                "'always', or 'insured' so that no client loses by sharing"
+            )
+        if self.adopt not in ADOPT:
+            raise ValueError(f"adopt = '{self.adopt}': must be one of {', '.join(ADOPT)}")
         for key in ("dim", "fit_size", "every", "quorum", "patience", "reductions"):
             if getattr(self, key) < 1:
                 raise ValueError(f"{key} = {getattr(self, key)}: at least 1")
@@ -270,7 +278,7 @@ def head_message(me: Party, chain: Chain, number: int, cfg: JoVeFL) -> dict[str,
 
 
 def adopt(me: Party, chain: Chain, answer: Any, cfg: JoVeFL) -> None:
-    """Take the common head, or as much of it as this client's validation rows recommend."""
+    """Take the common head."""
     if "coded" in answer:
         known = on_device(me.state["global"]["parameters"], me)
         change = decode(me, answer["coded"], known, f"down/{me.name}/{answer['number']}", cfg)
@@ -280,17 +288,8 @@ def adopt(me: Party, chain: Chain, answer: Any, cfg: JoVeFL) -> None:
     me.state["base"] = answer["number"]
     if cfg.prox or cfg.compress != "none":
         me.state["global"] = {"parameters": parameters}
-    old, old_buffers = parts_of(chain.shared, cfg)
-    taken = 1.0
-    if cfg.adopt in ("better", "blend") and "accuracy" in me.state:
-        scores = []
-        for part in BLENDS if cfg.adopt == "blend" else (0.0, 1.0):
-            blend(chain.shared, old, old_buffers, parameters, answer["buffers"], part)
-            scores.append((judged(me, logits_of(me, chain, cfg.judge), cfg)[0], part))
-        taken = max(scores)[1]
-        me.log(adopted=taken)
-    blend(chain.shared, old, old_buffers, parameters, answer["buffers"], taken)
-    if cfg.momentum == "reset" and taken:
+    put_into(chain.shared, parameters, answer["buffers"])
+    if cfg.momentum == "reset":
         for parameter in chain.shared.parameters():
             for value in chain.optimizer.state.get(parameter, {}).values():
                 if isinstance(value, Tensor):
@@ -524,24 +523,16 @@ def parts_of(module: nn.Module, cfg: JoVeFL) -> tuple[dict[str, Tensor], dict[st
     return parameters, {name: b.detach().clone() for name, b in module.named_buffers()}
 
 
-def blend(
-    module: nn.Module,
-    old: Mapping[str, Tensor],
-    old_buffers: Mapping[str, Tensor],
-    new: Mapping[str, Tensor],
-    new_buffers: Mapping[str, Tensor],
-    part: float,
+def put_into(
+    module: nn.Module, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]
 ) -> None:
-    """Let the module be the share `part` of the new head and the rest of the old one."""
-    if part < 1:
-        new = aggregation.blended(old, new, part)
-        new_buffers = aggregation.blended(old_buffers, new_buffers, part)
+    """Let the module be the common head; what of its statistics is its own stays."""
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            parameter.copy_(new[name])
+            parameter.copy_(parameters[name])
         for name, buffer in module.named_buffers():
-            if name in new_buffers:
-                buffer.copy_(new_buffers[name])
+            if name in buffers:
+                buffer.copy_(buffers[name])
 
 
 def on_device(tree: Mapping[str, Tensor], me: Party) -> dict[str, Tensor]:
@@ -774,7 +765,7 @@ def signal_of(chain: Chain, cfg: JoVeFL) -> str:
 
 
 def needs_judge(cfg: JoVeFL) -> bool:
-    return cfg.rate == "plateau" or (cfg.adopt != "always" and cfg.share in ("heads", "networks"))
+    return cfg.rate == "plateau" or is_insured(cfg)
 
 
 def check_judge(me: Party, cfg: JoVeFL) -> None:

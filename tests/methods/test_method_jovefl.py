@@ -886,11 +886,7 @@ def interrupt_at_the_end(patch: pytest.MonkeyPatch) -> None:
 ENDING = {"rate": "plateau", "patience": 1, "factor": 0.5, "reductions": 2}
 RESUMED: list[tuple[dict[str, Any], dict[str, Any], tuple[int, ...]]] = [
     (ENDING | {"adopt": "insured"}, {"seed": 0}, (60, 0)),
-    (
-        ENDING | {"adopt": "blend", "compress": "scalar", "prox": 0.1, "strategy": "fedyogi"},
-        {},
-        (99,),
-    ),
+    (ENDING | {"compress": "scalar", "prox": 0.1, "strategy": "fedyogi"}, {}, (60,)),
     (
         CUT | {"momentum": "reset", "absence": 0.3, "compress": "topk"},
         RESNET | {"epochs": 5, "partition": THREE},
@@ -925,65 +921,9 @@ def test_resume_equals_uninterrupted(
         assert "loss" in trained[-1]["party1"] and "loss_alone" not in trained[-1]["party1"]
 
 
-# ---- whether a head is adopted -------------------------------------------------------------------
+# ---- never worse: the insurance ------------------------------------------------------------------
 
 CHOOSING: dict[str, Any] = {"data": {"validation": 0.3, "train_rows": 200}, "epochs": 8, "seed": 7}
-
-
-@pytest.mark.parametrize("how", ["better", "blend"])
-def test_a_client_takes_as_much_as_its_validation_rows_recommend(how: str, tmp_path: Path) -> None:
-    taken: list[float] = []
-
-    def watch(patch: pytest.MonkeyPatch) -> None:
-        original = jovefl.adopt
-
-        def adopt(me: Party, chain: jovefl.Chain, answer: Any, cfg: JoVeFL) -> None:
-            old, known = copied(chain.head), "accuracy" in me.state
-            before = judged(me, chain.embed, chain.head, "validation")[0]
-            original(me, chain, answer, cfg)
-            after = judged(me, chain.embed, chain.head, "validation")[0]
-            new = answer["parameters"] | answer["buffers"]
-            if not known:  # nothing was trained yet
-                assert same(copied(chain.head), new)
-                return
-            assert after >= before
-            scores = {}
-            for part in (0.0, 0.25, 0.5, 0.75, 1.0) if how == "blend" else (0.0, 1.0):
-                mixed = copy.deepcopy(chain.head)
-                mixture = {k: (1 - part) * old[k].double() + part * new[k].double() for k in old}
-                mixed.load_state_dict(
-                    {k: v.round() if old[k].dtype == torch.int64 else v for k, v in mixture.items()}
-                )
-                scores[part] = judged(me, chain.embed, mixed, "validation")[0], mixed
-            assert after == max(score for score, _ in scores.values())
-            best = max(part for part, (score, _) in scores.items() if score == after)
-            close(copied(chain.head), scores[best][1].state_dict())
-            taken.append(best)
-
-        patch.setattr(jovefl, "adopt", adopt)
-
-    network = (CUT, RESNET | {"epochs": 5}) if how == "blend" else ({}, {})
-    tree = settings(network[0] | {"adopt": how}, **(CHOOSING | network[1]))
-    seen = train(tmp_path / "run", tree, watch)
-    assert min(taken) < 0.5 < max(taken)
-    assert how == "better" or set(taken) - {0.0, 1.0}
-    logged = [
-        row["parties"][name]["adopted"] for row in seen.result.history[1:] for name in seen.clients
-    ]
-    assert sorted(logged) == sorted(taken)
-    fits_its_schema(seen.result)
-
-
-def test_a_head_that_is_refused_leaves_the_momentum_alone(tmp_path: Path) -> None:
-    found: list[Moment] = []
-    tree = settings({"adopt": "better", "momentum": "reset"}, **CHOOSING)
-    train(tmp_path / "run", tree, moments(found))
-    refused = [m for m in found if m.epoch and same(*m.head)]
-    assert refused and len(refused) < len(found) - 2
-    for moment in found:
-        buffer = moment.momentum[1][0]
-        if moment.epoch:
-            assert buffer is not None and bool(buffer.any()) is same(*moment.head)
 
 
 INSURED: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -1130,7 +1070,7 @@ def test_a_round_to_which_nobody_comes(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_absences_and_bits(tmp_path: Path) -> None:
-    options = {"absence": 0.4, "deadline": 0.5, "quorum": 2, "compress": "scalar", "adopt": "blend"}
+    options = {"absence": 0.4, "deadline": 0.5, "quorum": 2, "compress": "scalar"}
     tree = settings(options, epochs=5, partition=THREE, data=HELD)
     first = train(tmp_path / "first", tree)
     again = train(tmp_path / "again", tree)
@@ -1870,7 +1810,14 @@ def test_nothing_but_heads_and_numbers_crosses(
             ConfigError,
             r"rate = 'plateau' decides by validation rows, and there are none",
         ),
-        ({"adopt": "better"}, {}, ConfigError, r"adopt = 'better' .*set data.validation = 0.1"),
+        (
+            {"adopt": "better"},
+            {},
+            ConfigError,
+            "jovefl.adopt = 'better': removed.*Use 'always', or",
+        ),
+        ({"adopt": "blend"}, {}, ConfigError, "jovefl.adopt = 'blend': removed.*Use 'always', or"),
+        ({"adopt": "never"}, {}, ConfigError, "adopt = 'never': must be one of always, insured"),
         ({"adopt": "insured"}, {}, ConfigError, "adopt = 'insured' decides by validation rows"),
         (
             {"away": {"party9": [1]}, "pace": {"nobody": 2.0}, "deadline": 1.0},
