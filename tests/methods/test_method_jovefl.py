@@ -27,7 +27,11 @@ from colonnade.data import Moves
 from colonnade.errors import ConfigError, DataError, DataMissing, MethodError
 from colonnade.methods import jovefl
 from colonnade.methods.jovefl import JoVeFL
+from colonnade.methods.parts import participation
+from colonnade.methods.parts.chains import Chain
+from colonnade.methods.parts.coded import ServerEnd
 from colonnade.methods.parts.compression import Scalar
+from colonnade.methods.parts.scoring import logits_of
 from colonnade.partition import cut
 from colonnade.report import load_schema
 from colonnade.results.result import Result
@@ -471,22 +475,24 @@ def moments(found: list[Moment]) -> Callable[[pytest.MonkeyPatch], None]:
     def watch(patch: pytest.MonkeyPatch) -> None:
         original = jovefl.begin_epoch
 
-        def velocities(chain: jovefl.Chain) -> list[Tensor | None]:
+        def velocities(chain: Chain) -> list[Tensor | None]:
             store = chain.optimizer.state
-            parameters = [*chain.head.parameters(), *chain.embed.parameters()]
+            embed, head = chain.layers
+            parameters = [*head.parameters(), *embed.parameters()]
             found = [store[p].get("momentum_buffer") if p in store else None for p in parameters]
             return [None if buffer is None else buffer.clone() for buffer in found]
 
         async def begin(me: Party, servers: Any, chains: Any, cfg: JoVeFL, epoch: int) -> None:
             chain = chains[0]
-            embed, head, momentum = copied(chain.embed), copied(chain.head), velocities(chain)
+            embed, head = (copied(layer) for layer in chain.layers)
+            momentum = velocities(chain)
             await original(me, servers, chains, cfg, epoch)
             found.append(
                 Moment(
                     me.name,
                     epoch,
-                    (embed, copied(chain.embed)),
-                    (head, copied(chain.head)),
+                    (embed, copied(chain.layers[0])),
+                    (head, copied(chain.layers[1])),
                     (momentum, velocities(chain)),
                 )
             )
@@ -766,8 +772,8 @@ def test_the_server_lowers_the_rate_of_all(
     def watch(patch: pytest.MonkeyPatch) -> None:
         original = jovefl.head_message
 
-        def message(me: Party, chain: jovefl.Chain, number: int, cfg: JoVeFL) -> Any:
-            truth[me.name, number] = judged(me, chain.embed, chain.head, judge)
+        def message(me: Party, chain: Chain, number: int, cfg: JoVeFL) -> Any:
+            truth[me.name, number] = judged(me, *chain.layers, judge)
             return original(me, chain, number, cfg)
 
         patch.setattr(jovefl, "head_message", message)
@@ -872,7 +878,7 @@ def interrupt_after(patch: pytest.MonkeyPatch, steps: int) -> None:
 
 def interrupt_at_the_end(patch: pytest.MonkeyPatch) -> None:
     """Ctrl-C when all clients have left, and the server has not."""
-    original = jovefl.gather
+    original = participation.gather
 
     async def gather(*given: Any) -> Any:
         heads = await original(*given)
@@ -880,7 +886,7 @@ def interrupt_at_the_end(patch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
         return heads
 
-    patch.setattr(jovefl, "gather", gather)
+    patch.setattr(participation, "gather", gather)
 
 
 ENDING = {"rate": "plateau", "patience": 1, "factor": 0.5, "reductions": 2}
@@ -969,7 +975,7 @@ def test_an_insured_client_mixes_its_networks_as_its_validation_rows_prefer(
     for name in seen.clients:
         me = seen.parties[name]
         shared, alone = (
-            jovefl.logits_of(me, jovefl.models_of(me, cfg, prefix), "validation").softmax(1)
+            logits_of(me, "validation", *jovefl.models_of(me, cfg, prefix)).softmax(1)
             for prefix in ("", "alone ")
         )
         labels = me.splits["validation"].y
@@ -984,18 +990,6 @@ def test_an_insured_client_mixes_its_networks_as_its_validation_rows_prefer(
         assert seen.parties[name].history[-1]["mixture"] == part
         chosen.append(part)
     assert any(0 < part < 1 for part in chosen)
-
-
-def test_of_equal_mixtures_the_evenest() -> None:
-    logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
-    mixture = jovefl.Mixture()
-    mixture.part.fill_(0.25)
-    mixture.choose(logits, logits, labels)
-    assert float(mixture.part) == 0.5
-    sure = 20 * torch.nn.functional.one_hot(labels, 3).float()
-    mixture.choose(-sure, sure, labels)
-    assert float(mixture.part) == 0.0
-    assert torch.allclose(mixture(-sure, sure), sure.log_softmax(1))
 
 
 def test_the_insurance_does_not_change_what_is_shared(tmp_path: Path) -> None:
@@ -1184,7 +1178,7 @@ def test_who_gets_no_answer_goes_on_alone_and_ignores_a_late_one(tmp_path: Path)
     def watch(patch: pytest.MonkeyPatch) -> None:
         original = jovefl.adopt
 
-        def adopt(me: Party, chain: jovefl.Chain, answer: Any, cfg: JoVeFL) -> None:
+        def adopt(me: Party, chain: Chain, answer: Any, cfg: JoVeFL) -> None:
             assert answer["to"] == me.state["sent"]
             adopted[me.name].append(answer["to"])
             original(me, chain, answer, cfg)
@@ -1299,23 +1293,24 @@ def test_compressed_heads(
     ups: dict[tuple[str, int], Up] = {}
 
     def watch(patch: pytest.MonkeyPatch) -> None:
-        message, found = jovefl.head_message, jovefl.parameters_from
+        message, hear = jovefl.head_message, ServerEnd.hear
 
-        def spied_message(me: Party, chain: jovefl.Chain, number: int, cfg: JoVeFL) -> Any:
+        def spied_message(me: Party, chain: Chain, number: int, cfg: JoVeFL) -> Any:
             before = dict(me.state.get("error", {}))
             value = message(me, chain, number, cfg)
             after = dict(me.state.get("error", {}))
-            ups[me.name, number] = Up(copied(chain.head), before, after, {})
+            ups[me.name, number] = Up(copied(chain.layers[1]), before, after, {})
             return value
 
-        def spied_found(me: Party, name: str, value: Any, cfg: JoVeFL) -> Any:
-            tree = found(me, name, value, cfg)
-            assert tree is not None
-            ups[name, value["number"]].found = tree
-            return tree
+        def spied_hear(end: ServerEnd, messages: Any) -> Any:
+            trees = hear(end, messages)
+            assert trees.keys() == messages.keys()
+            for name, tree in trees.items():
+                ups[name, messages[name]["number"]].found = tree
+            return trees
 
         patch.setattr(jovefl, "head_message", spied_message)
-        patch.setattr(jovefl, "parameters_from", spied_found)
+        patch.setattr(ServerEnd, "hear", spied_hear)
 
     seen = train(tmp_path / "run", settings(options | {"dim": 24}, **COMPARED), watch)
     numbers = 24 * 10 + 10
@@ -1354,14 +1349,14 @@ def test_a_difference_to_what_is_no_longer_known_does_not_count(tmp_path: Path) 
     found: dict[tuple[str, int], bool] = {}
 
     def watch(patch: pytest.MonkeyPatch) -> None:
-        original = jovefl.parameters_from
+        original = ServerEnd.hear
 
-        def spied(me: Party, name: str, value: Any, cfg: JoVeFL) -> Any:
-            tree = original(me, name, value, cfg)
-            found[name, value["number"]] = tree is not None
-            return tree
+        def spied(end: ServerEnd, messages: Any) -> Any:
+            trees = original(end, messages)
+            found.update({(n, told["number"]): n in trees for n, told in messages.items()})
+            return trees
 
-        patch.setattr(jovefl, "parameters_from", spied)
+        patch.setattr(ServerEnd, "hear", spied)
 
     options = {"compress": "scalar", "contact": 3.0, "pace": {"party1": 5.0}}
     seen = train(tmp_path / "run", settings(options, epochs=4), watch)
@@ -1403,16 +1398,16 @@ def test_a_server_without_memory_asks_for_whole_heads(tmp_path: Path) -> None:
     calls: list[int] = []
 
     def watch(patch: pytest.MonkeyPatch) -> None:
-        merge = jovefl.merge
+        hear = ServerEnd.hear
 
-        def forgetful(me: Party, heads: Any, cfg: Any) -> None:
+        def forgetful(end: ServerEnd, messages: Any) -> Any:
             calls.append(1)
             if len(calls) == 3:
                 for key in ("head", "known"):
-                    me.state.pop(key)
-            merge(me, heads, cfg)
+                    end.memory.pop(key)
+            return hear(end, messages)
 
-        patch.setattr(jovefl, "merge", forgetful)
+        patch.setattr(ServerEnd, "hear", forgetful)
 
     seen = train(tmp_path / "run", settings({"compress": "scalar"}, epochs=5), watch)
     answers = [told(message) for message in seen.down()]
@@ -1814,9 +1809,14 @@ def test_nothing_but_heads_and_numbers_crosses(
             {"adopt": "better"},
             {},
             ConfigError,
-            "jovefl.adopt = 'better': removed.*Use 'always', or",
+            "jovefl.adopt = 'better': removed, .*use 'always', or",
         ),
-        ({"adopt": "blend"}, {}, ConfigError, "jovefl.adopt = 'blend': removed.*Use 'always', or"),
+        (
+            {"adopt": "blend"},
+            {},
+            ConfigError,
+            "jovefl.adopt = 'blend': removed, .*use 'always', or",
+        ),
         ({"adopt": "never"}, {}, ConfigError, "adopt = 'never': must be one of always, insured"),
         ({"adopt": "insured"}, {}, ConfigError, "adopt = 'insured' decides by validation rows"),
         (
@@ -1881,7 +1881,7 @@ def test_one_client_is_enough() -> None:
         "b": "client",
     }
     alone = settings({"share": "nothing", "adopt": "insured"})  # insured against nothing
-    assert not jovefl.needs_judge(config.load(alone).options)
+    assert not jovefl.why_judged(config.load(alone).options)
 
 
 def test_a_network_that_cannot_be_cut(tmp_path: Path) -> None:
