@@ -543,34 +543,6 @@ def test_after_a_round_all_heads_are_the_mean_of_all_and_embeddings_are_untouche
         assert same(told(message)["parameters"], answers[told(message)["number"]]["parameters"])
 
 
-def test_statistics_of_the_batch_at_hand_are_used_in_an_evaluation_too() -> None:
-    options, clients = assembled(settings(CUT | {"batch_norm": "batch"}, **RESNET))
-    embed, head = jovefl.models_of(clients["party1"], options)
-    embed.eval(), head.eval()
-    x = torch.randn(20, 1, 5, 8)
-    with torch.no_grad():
-        few, many = head(embed(x[:10])), head(embed(x))[:10]
-    assert not torch.allclose(few, many, atol=1e-3)
-    assert not list(embed.buffers()) and not list(head.buffers())
-
-
-def test_batch_statistics_of_own_networks(tmp_path: Path) -> None:
-    """Not only BatchNorm2d forgets."""
-    (tmp_path / "net.py").write_text(
-        "from torch import nn\n"
-        "def build(shape, out):\n"
-        "    size = shape[0] * shape[1] * shape[2]\n"
-        "    norm = nn.BatchNorm1d(6)\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(size, 6), norm, nn.Linear(6, out))\n"
-    )
-    tree = settings({"batch_norm": "batch", "cut": "1"}, model=f"{tmp_path / 'net.py'}:build")
-    tree["model_options"] = {}
-    options, clients = assembled(tree)
-    _, head = jovefl.models_of(clients["party1"], options)
-    assert [type(layer) for layer in head.children()] == [nn.BatchNorm1d, nn.Linear]
-    assert not list(head.buffers())
-
-
 @pytest.mark.parametrize("momentum", ["keep", "reset"])
 def test_the_momentum_of_the_head_is_kept_or_reset(momentum: str, tmp_path: Path) -> None:
     found: list[Moment] = []
@@ -1479,18 +1451,6 @@ def test_views_of_unequal_size_fit_one_head(fit: str, tmp_path: Path) -> None:
     for name, prediction in colonnade.load(seen.result.path).predict().items():
         right = int((prediction.codes == truth).sum()) / len(truth)
         assert right == seen.accuracies()[name]
-
-
-@pytest.mark.parametrize("at", ["stem", "stage1", "stage2", "stage3"])
-def test_where_a_network_is_cut(at: str) -> None:
-    """What is in front of the cut is ξ, what is behind it θ; together they are the network."""
-    options, clients = assembled(settings({"cut": at, "fit": "none"}, **RESNET))
-    embed, head = jovefl.models_of(clients["party1"], options)
-    names = ["stem", "stage1", "stage2", "stage3", "embedding"]
-    behind = names[names.index(at) + 1 :]
-    assert [name for name, _ in head.named_children()] == behind
-    assert len(list(embed.children())) == len(names) - len(behind)
-    assert isinstance(list(head.modules())[-1], nn.Linear)  # and no ReLU behind it
 
 
 def test_a_table_can_be_cut_too(tmp_path: Path) -> None:

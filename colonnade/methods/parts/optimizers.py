@@ -11,7 +11,7 @@ from torch import Tensor, nn
 def set_rate(optimizer: torch.optim.Optimizer, factor: float) -> None:
     """Train at `factor` times the full rate; from now on the recipe's schedule no longer acts."""
     for group in optimizer.param_groups:
-        group["full_lr"] = group.pop("initial_lr", group.get("full_lr"))
+        group["full_lr"] = group.pop("initial_lr", group.get("full_lr", group["lr"]))
         group["lr"] = group["full_lr"] * factor
 
 
