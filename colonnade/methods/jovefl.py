@@ -22,7 +22,7 @@ is there and nobody else came for `deadline` seconds; with `mode = "async"` it a
 comes. A client without contact trains alone, and predicts at any time. Late heads count less.
 
 Also ours: `adopt = "insured"`. Each client trains a second network alone, on the same batches, and
-predicts with both, mixed as its validation rows prefer: so that nobody loses by sharing.
+predicts with both, mixed as its validation rows prefer. The aim is that nobody loses by sharing.
 
 `share` also names what the paper compares with, trained by the same lines: "nothing" is no
 communication, "data" one network on the union of the views, "networks" FedAvg on all of θ∘ξ.

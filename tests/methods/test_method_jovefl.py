@@ -421,7 +421,7 @@ def doubled(tree: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("strategy", ["fedavgm", "fedadagrad", "fedadam", "fedyogi"])
 def test_the_server_may_remember(strategy: str, tmp_path: Path) -> None:
-    """The options reach the strategy, whose formulas tests/test_aggregation.py checks."""
+    """The options reach the strategy, whose formulas parts/test_aggregation.py checks."""
     options = {"strategy": strategy, "server_lr": 0.4, "server_momentum": 0.6}
     options |= {"server_beta2": 0.7, "server_epsilon": 0.05}
     seen = train(tmp_path / "run", settings(options))
