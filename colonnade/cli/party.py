@@ -26,9 +26,8 @@ from colonnade.deploy import member
 from colonnade.deploy import predict as member_predict
 from colonnade.deploy.member import check_data, read_rows
 from colonnade.errors import RunError
-from colonnade.results.observer import Observer
+from colonnade.results.observer import Observer, Traffic
 from colonnade.role.party import Meter
-from colonnade.wire import Ledger
 from colonnade.wire.policy import Policy
 
 METER_SECONDS = 0.5
@@ -177,7 +176,7 @@ class Events(Observer):
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
-    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Ledger) -> None:
+    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Traffic) -> None:
         self._ledger = ledger
         self._write({"began": True})
         ((_, meter),) = meters.items()

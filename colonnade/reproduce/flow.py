@@ -17,7 +17,7 @@ from colonnade.reproduce.enrichment import Study
 from colonnade.reproduce.page import write_page
 from colonnade.reproduce.plan import Planned, Size
 from colonnade.reproduce.table import Table
-from colonnade.results.result import commit
+from colonnade.results.environment import commit
 from colonnade.version import __version__
 
 SCHEMA = 1

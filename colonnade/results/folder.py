@@ -31,6 +31,7 @@ from colonnade.results.result import read_json
 from colonnade.role.party import Party
 
 REPLACED = "replaced"
+FORMAT = 2  # of what is needed to go on with a run: checkpoints, manifest, names of the state
 
 
 def create(folder: Path, settings: Config, overwrite: bool, **more: Any) -> int:
@@ -117,11 +118,9 @@ def free(name: str, overwrite: bool) -> Path:
 
 def reopen(folder: Path, settings: Config) -> dict[str, Any]:
     """The manifest of a stopped run of the very same configuration."""
-    manifest = read_json(folder / "run.json")
+    manifest = check_format(folder)
     if (folder / "weights").exists():
         raise RunError(f"{folder} is finished: there is nothing to resume")
-    if not isinstance(manifest.get("attempt"), int):
-        raise RunError(f"{folder / 'run.json'} is damaged: it does not say which attempt this is")
     if manifest.get("config_sha256") != settings.sha256():
         raise RunError(
             f"{folder} was made by another configuration or method file. To go on with its own: "
@@ -132,9 +131,30 @@ def reopen(folder: Path, settings: Config) -> dict[str, Any]:
     return manifest
 
 
+def check_format(folder: Path) -> dict[str, Any]:
+    """The manifest of a run that this version can go on with; it reads older ones, and no more."""
+    manifest = read_json(folder / "run.json")
+    if not isinstance(manifest.get("attempt"), int):
+        raise RunError(f"{folder / 'run.json'} is damaged: it does not say which attempt this is")
+    made = manifest.get("format", 1)
+    if made != FORMAT:
+        which = "an older" if isinstance(made, int) and made < FORMAT else "another"
+        raise RunError(
+            f"{folder} was made by {which} version of Colonnade, whose checkpoints this one "
+            "cannot go on from. Train it again as a new run, or resume it with the version that "
+            f"began it; `colonnade report {folder}` can still read it"
+        )
+    return manifest
+
+
 def mark(folder: Path, settings: Config, attempt: int, **more: Any) -> None:
     """Say in run.json which attempt this is."""
-    manifest = {"config_sha256": settings.sha256(), "attempt": attempt, **more}
+    manifest = {
+        "format": FORMAT,
+        "config_sha256": settings.sha256(),
+        "attempt": attempt,
+        **more,
+    }
     store.write_text(json.dumps(manifest), folder / "run.json")
 
 
