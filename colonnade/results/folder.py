@@ -26,7 +26,7 @@ from typing import Any
 from colonnade import config as configuration
 from colonnade import models, store
 from colonnade.config import Config
-from colonnade.errors import RunError
+from colonnade.errors import InputError, RunError
 from colonnade.results.result import read_json
 from colonnade.role.party import Party
 
@@ -132,19 +132,31 @@ def reopen(folder: Path, settings: Config) -> dict[str, Any]:
 
 
 def check_format(folder: Path) -> dict[str, Any]:
-    """The manifest of a run that this version can go on with; it reads older ones, and no more."""
+    """The manifest of a run that this version can go on with; older ones it only reads."""
     manifest = read_json(folder / "run.json")
     if not isinstance(manifest.get("attempt"), int):
         raise RunError(f"{folder / 'run.json'} is damaged: it does not say which attempt this is")
-    made = manifest.get("format", 1)
-    if made != FORMAT:
-        which = "an older" if isinstance(made, int) and made < FORMAT else "another"
+    if manifest.get("format", 1) != FORMAT:
         raise RunError(
-            f"{folder} was made by {which} version of Colonnade, whose checkpoints this one "
-            "cannot go on from. Train it again as a new run, or resume it with the version that "
-            f"began it; `colonnade report {folder}` can still read it"
+            f"{folder} was made by another version of Colonnade, and this one cannot go on from "
+            f"its checkpoints. Train it again as a new run, or resume it with the version that "
+            f"began it; `colonnade report {folder}` shows what was reached"
         )
     return manifest
+
+
+def settings_of(folder: Path) -> Config:
+    """The configuration of a run, to use its models; of another version's, if it still holds."""
+    try:
+        return configuration.load(folder / "config.toml")
+    except InputError as error:
+        if read_json(folder / "run.json").get("format", 1) == FORMAT:
+            raise
+        raise RunError(
+            f"{folder} was made by another version of Colonnade, and its config.toml is not valid "
+            "in this one, so its models cannot be used. Use the version that made it, or train "
+            f"it again. {error}"
+        ) from None
 
 
 def mark(folder: Path, settings: Config, attempt: int, **more: Any) -> None:

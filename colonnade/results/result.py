@@ -43,6 +43,15 @@ class Result:
         return dict(self.content["weights_sha256"])
 
 
+def read(folder: Path) -> Result:
+    """A run folder, read and never written: the one way in for `report`, `compare` and `ledger`.
+
+    Folders of older versions are read too. Their result.json has the keys of today's; settings
+    that no longer exist stand in its `config`, as they were, and are shown and never used.
+    """
+    return Result(read_json(folder / "result.json"), folder)
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """A JSON file of a run folder."""
     try:

@@ -41,7 +41,7 @@ def test_what_is_no_commit_is_refused(
 
 
 def test_a_repository_knows_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not (Path(environment.__file__).parents[1] / ".git").exists():
+    if not (Path(environment.__file__).parents[2] / ".git").exists():
         pytest.skip("this source tree has no repository")
     monkeypatch.setenv("COLONNADE_COMMIT", "no commit")
     assert re.fullmatch(r"[0-9a-f]{7,40}\+?", environment.commit())

@@ -25,10 +25,9 @@ from typing import Any
 from colonnade import store
 from colonnade.config.federation import Federation, split_address
 from colonnade.deploy.nvflare import job, sitefile
+from colonnade.deploy.nvflare.defaults import ADMIN, SERVER
 from colonnade.errors import FederationError, RunError
 
-ADMIN = "lead@colonnade.internal"
-SERVER = "localhost:8002"
 AUTHORITY = "authority"
 
 VIEW = {

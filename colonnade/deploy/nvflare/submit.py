@@ -251,7 +251,7 @@ def _finished(run: Path) -> bool:
 
 
 def _manifest(run: Path) -> dict[str, Any]:
-    manifest = read_json(run / "run.json")
+    manifest = folders.check_format(run)
     if manifest.get("runtime") != "nvflare" or "token" not in manifest:
         raise RunError(f"{run} was not made by `colonnade nvflare submit`")
     return manifest
