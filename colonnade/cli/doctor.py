@@ -26,7 +26,7 @@ def main(arguments: argparse.Namespace) -> int:
     mine = _mine(arguments)
     if doctor.is_site(arguments.federation):
         if mine is not None:
-            raise RunError("colonnade doctor: a site.toml says all of it itself: leave --name away")
+            raise RunError("colonnade doctor: a site.toml says all of it itself: omit --name")
         checks = doctor.examine_site(arguments.federation)
     elif mine is None and doctor.is_run(arguments.federation):
         checks = doctor.examine_run(arguments.federation)

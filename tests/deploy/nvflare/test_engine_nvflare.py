@@ -409,7 +409,7 @@ def test_the_doctor_of_a_site_says_what_is_wrong(
     file = own_file(tmp_path / "kit")
     startup = tmp_path / "kit" / "startup"
     assert main(["doctor", str(file), "--name", "shop"]) == 2
-    assert "leave --name away" in capsys.readouterr().err
+    assert "omit --name" in capsys.readouterr().err
 
     def found() -> dict[str, str]:
         assert main(["doctor", str(file), "--json"]) in (0, 1)
@@ -418,7 +418,7 @@ def test_the_doctor_of_a_site_says_what_is_wrong(
 
     (about,) = found()
     assert about == "engine"  # its server does not run
-    with mock.patch("colonnade.deploy.doctor.FEW_DAYS", 400):
+    with mock.patch("colonnade.deploy.doctor.keys.FEW_DAYS", 400):
         assert re.search(r"of 'shop', by 'splitnn', .* days left", found()["certificate"])
     file.write_text(file.read_text() + 'policy = "none.toml"\n')
     (tmp_path / "kit" / "local" / "resources.json").unlink()
