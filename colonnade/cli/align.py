@@ -37,7 +37,9 @@ def main(arguments: argparse.Namespace) -> None:
         places = {name: result.path / "parties" / name for name in result.content["parties"]}
     found = {name: _found(name, place, result.content, options) for name, place in places.items()}
     if len({one["order"] for one in found.values()}) > 1:
-        raise RoleFailed(f"the parties found other rows, or another order: see {result.path}")
+        raise RoleFailed(
+            f"the parties found different rows, or a different order: see {result.path}"
+        )
     if arguments.json:
         sys.stdout.write(json.dumps({"path": str(result.path), "parties": found}, indent=1) + "\n")
     elif arguments.quiet:

@@ -50,9 +50,9 @@ def train(
     recorder = Recorder(folder / "record", settings.run.record) if settings.run.record else None
     checkpoints = Checkpoints(folder / "checkpoints", list(parties), book.flush)
     _restore(settings, parties, attempt, checkpoints, starts)
+    _identify(settings, parties, attempt)
     for party in parties.values():
         party.on_epoch, party.on_checkpoint = observer.epoch, checkpoints.save
-    _identify(settings, parties, attempt)
     mail = local.Mailboxes(settings.kinds, book, settings.run.strict, recorder)
     status: Status = "failed"
     problem, warnings = "", list[str]()
@@ -84,14 +84,19 @@ def train(
                 head=book.head,
                 warnings=[*assembly.warnings, *warnings],
             )
+    _keep(settings, parties, folder)
+    checkpoints.clear()  # they have done their work
+    return result, {name: party.weights() for name, party in parties.items()}
+
+
+def _keep(settings: Config, parties: Mapping[str, Party], folder: Path) -> None:
+    """The trained models; all of them make a finished run."""
     for party in parties.values():
         folders.save_weights(party, folder / "weights.part")
         if settings.found.method.ids_only:
             write_common(party, folder / "parties" / party.name)
-    (folder / "weights.part").rename(folder / "weights")  # all of them make a finished run
+    (folder / "weights.part").rename(folder / "weights")
     folders.finish(folder)
-    checkpoints.clear()
-    return result, {name: party.weights() for name, party in parties.items()}
 
 
 def _restore(

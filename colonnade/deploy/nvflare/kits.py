@@ -148,8 +148,8 @@ def _server(federation: Federation, server: str, there: str) -> tuple[str, int]:
     if there and server != there:
         raise FederationError(
             [
-                f"--server {server}: the kits that are there know the server {there}. Leave "
-                "--server away to add to them, or give another --out"
+                f"--server {server}: the kits that are there know the server {there}. Omit "
+                "--server to add to them, or give another --out"
             ]
         )
     try:
