@@ -28,7 +28,7 @@ import numpy as np
 import torch
 
 from colonnade.align import KINDS, Alignment, common_rows
-from colonnade.results.result import commit
+from colonnade.results.environment import commit
 from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule
 from colonnade.runtime import local

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,52 +26,11 @@ from colonnade.deploy import member
 from colonnade.deploy import predict as member_predict
 from colonnade.deploy.member import check_data, read_rows
 from colonnade.errors import RunError
-from colonnade.results.observer import Observer
+from colonnade.results.observer import Observer, Traffic
 from colonnade.role.progress import Meter
-from colonnade.wire import Ledger
 from colonnade.wire.policy import Policy
 
 METER_SECONDS = 0.5
-
-
-def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
-    sub = command(commands, "party", _party, "take part in a federation as one party")
-    sub.add_argument("--federation", type=Path, required=True, metavar="FILE")
-    sub.add_argument("--name", required=True, metavar="PARTY", help="who this is")
-    add_data(sub)
-    sub.add_argument(
-        "--keys", type=Path, metavar="DIR", help="default: keys/ beside the federation file"
-    )
-    sub.add_argument("--policy", type=Path, metavar="FILE", help="what may leave; TOML")
-    sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<federation>-<party>")
-    sub.add_argument("--device", choices=["cpu", "cuda"])
-    sub.add_argument(
-        "--predict",
-        type=Path,
-        metavar="RUN",
-        help="predict with the models of this run; it must be finished, unless its method lets "
-        "parties come and go",
-    )
-    sub.add_argument(
-        "--absent",
-        action="append",
-        default=[],
-        metavar="PARTY",
-        help="predict without this party; all others must say so too",
-    )
-    sub.add_argument("--events", action="store_true", help=argparse.SUPPRESS)
-
-
-def add_data(sub: argparse.ArgumentParser) -> None:
-    """Where a party's rows are, and which columns are what."""
-    sub.add_argument(
-        "--data",
-        type=Path,
-        metavar="FILE",
-        help="its own rows, .csv, .parquet or .npz; or a .toml that names them and their columns",
-    )
-    sub.add_argument("--id", metavar="COLUMN", help="what tells its rows apart; default: id")
-    sub.add_argument("--label", metavar="COLUMN", help="of the label holder; default: label")
 
 
 def own_file(arguments: argparse.Namespace) -> OwnFile | None:
@@ -136,7 +95,7 @@ def _predict(arguments: argparse.Namespace) -> None:
         sys.stdout.write(f"{out}\n")
 
 
-def _party(arguments: argparse.Namespace) -> None:
+def main(arguments: argparse.Namespace) -> None:
     if arguments.predict is not None:
         _predict(arguments)
         return
@@ -177,7 +136,7 @@ class Events(Observer):
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
-    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Ledger) -> None:
+    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Traffic) -> None:
         self._ledger = ledger
         self._write({"began": True})
         ((_, meter),) = meters.items()

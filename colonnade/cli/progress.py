@@ -12,10 +12,9 @@ from rich.text import Text
 
 from colonnade.config import Config
 from colonnade.report import units
-from colonnade.results.observer import Observer
+from colonnade.results.observer import Observer, Traffic
 from colonnade.results.result import NOT_LOGGED
 from colonnade.role.progress import Meter
-from colonnade.wire import Ledger
 
 BAR = 24
 
@@ -28,7 +27,7 @@ class Progress(Observer):
         self._label = label
         self._live: Live | None = None
 
-    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Ledger) -> None:
+    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Traffic) -> None:
         self._meters, self._ledger = meters, ledger
         self._several = sum(meter.labelled for meter in meters.values()) > 1
         self._start = time.perf_counter()

@@ -49,8 +49,10 @@ from colonnade.net.frame import PART_BYTES
 from colonnade.net.mesh import ANY, Keys, Mesh
 from colonnade.partition import View
 from colonnade.results import folder as folders
+from colonnade.results.account import account
 from colonnade.results.observer import Observer
-from colonnade.results.result import Result, account, combine, divergence, read_json
+from colonnade.results.result import Result, read_json
+from colonnade.results.writer import ResultFile, Status
 from colonnade.role.identity import Identity
 from colonnade.role.method import bind
 from colonnade.role.party import Party
@@ -62,7 +64,7 @@ from colonnade.runtime.elastic import LooseSession
 from colonnade.runtime.post import Post
 from colonnade.runtime.session import Session
 from colonnade.version import __version__
-from colonnade.wire import Kind, Ledger, Peer, Wire, ledger
+from colonnade.wire import Kind, Ledger, Peer, Wire
 from colonnade.wire.policy import Gate, Policy
 
 Say = Callable[[str], None]
@@ -393,7 +395,9 @@ class _Member:
     def __init__(self, setup: Setup, folder: Path, observer: Observer, say: Say | None) -> None:
         self.setup, self.folder, self.observer = setup, folder, observer
         self.began = time.perf_counter()
-        self.earlier = folders.seconds_so_far(folder)
+        self.result = ResultFile.begin(
+            folder, setup.settings, setup.runtime, setup.cast, setup.federation.holder
+        )
         self.ready = 0.0  # seconds until the first role began
         self.log = Log(folder / "log.txt", say)
         self._party: Party | None = None
@@ -534,7 +538,7 @@ class _Member:
             facts["common_rows"] = len(self._party.state[COMMON])
         return facts
 
-    def _write_what_was_reached(self, status: str, problem: str) -> None:
+    def _write_what_was_reached(self, status: Status, problem: str) -> None:
         """A full disk, which may be the very reason, must not hide it."""
         try:
             if self._party is not None and not (self.folder / "weights.part").exists():
@@ -547,7 +551,7 @@ class _Member:
 
     def _write_result(
         self,
-        status: str,
+        status: Status,
         problem: str,
         accounts: Mapping[str, Any] | None = None,
         remarks: tuple[str, ...] = (),
@@ -562,25 +566,16 @@ class _Member:
         if setup.name != setup.federation.hub:
             accounts = {setup.name: own} if own else {}
         classes = own.get("classes") or (party.classes if party is not None else ())
-        content = combine(
-            setup.settings,
-            name=self.folder.name,
-            runtime=setup.runtime,
-            data=self._facts(classes),
-            cast=setup.cast,
-            holder=setup.federation.holder,
-            accounts=accounts,
-            wire=ledger.summarise(ledger.read(self.folder / "ledger.jsonl"), setup.settings.kinds),
-            setup=self.ready,
-            seconds=self.earlier + time.perf_counter() - self.began,
-        )
-        content["wire"]["head"] = self.book.head
         warnings = [line for told in accounts.values() for line in told.get("warnings", [])]
-        warnings += remarks
-        warnings += divergence(content["history"])
-        content["warnings"] += warnings
-        content |= {"status": status, "error": problem}
-        store.write_text(json.dumps(content, indent=1), self.folder / "result.json")
+        self.result.write(
+            status,
+            problem,
+            data=self._facts(classes),
+            accounts=accounts,
+            setup=self.ready,
+            head=self.book.head,
+            warnings=[*warnings, *remarks],
+        )
 
 
 def agreed(setup: Setup) -> dict[str, str]:

@@ -27,7 +27,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from colonnade import store
 from colonnade.align.phase import plainly
 from colonnade.assembly import Assembly, OwnRows, ids_of, save_rows
 from colonnade.config import Config
@@ -36,9 +35,9 @@ from colonnade.config.federation import Member
 from colonnade.data.own import OwnFile
 from colonnade.errors import ConfigError, InputError, RoleFailed
 from colonnade.net import certs
-from colonnade.results import folder as folders
-from colonnade.results.observer import Observer
-from colonnade.results.result import combine, read_json
+from colonnade.results.observer import Observer, Tally
+from colonnade.results.result import Result, read_json
+from colonnade.results.writer import ResultFile, Status
 from colonnade.role.progress import Meter
 from colonnade.wire import Ledger, ledger
 from colonnade.wire.policy import Policy
@@ -98,15 +97,16 @@ def launch(
     attempt: int,
     drive: Callable[..., Driver] | None = None,
     runtime: str = "process",
-) -> dict[str, Any]:
-    """Train with one process per party in a run folder; returns result.json.
+) -> Result:
+    """Train with one process per party in a run folder.
 
     drive  who starts the processes and sees them to their end; default: this module
     """
-    began = time.perf_counter()
+    file = ResultFile.begin(folder, settings, runtime, assembly.cast, assembly.holder)
     hand_out(settings, assembly, folder, options)
     supervisor = (drive or _Supervisor)(settings, assembly, folder, observer, options)
-    status, problem = "failed", ""
+    status: Status = "failed"
+    problem = ""
     try:
         supervisor.run()
         status = "finished"
@@ -122,12 +122,8 @@ def launch(
     finally:
         observer.ended()
         shutil.rmtree(folder / "keys", ignore_errors=True)
-        seconds = folders.seconds_so_far(folder) + time.perf_counter() - began
-        content = _joined(settings, assembly, folder, supervisor.ready, seconds, runtime)
-        content |= {"status": status, "error": problem}
-        content["warnings"] = supervisor.warnings + content["warnings"]
-        store.write_text(json.dumps(content, indent=1), folder / "result.json")
-    return content
+        result = _joined(file, assembly, supervisor, status, problem)
+    return result
 
 
 def hand_out(settings: Config, assembly: Assembly, folder: Path, options: Options) -> None:
@@ -221,7 +217,7 @@ class _Supervisor:
         self.ready = 0.0
         self.events: SimpleQueue[tuple[Child, dict[str, Any]]] = SimpleQueue()
         self.meters = {name: Meter(party.labelled) for name, party in assembly.parties.items()}
-        self.ledger = _Tally()
+        self.ledger = Tally()
         self.children: dict[str, Child] = {}
         self.warnings: list[str] = []
         self.ended = 0.0  # when the first process had nothing left to do
@@ -385,27 +381,11 @@ class _Supervisor:
                 child.process.kill()
 
 
-class _Tally(Ledger):
-    """What the progress display asks a ledger for: bytes, as the parties report them."""
-
-    def __init__(self) -> None:
-        super().__init__(None)
-        self._by_party: dict[str, int] = {}
-
-    def set(self, party: str, crossed: int) -> None:
-        self._by_party[party] = crossed
-        self.bytes = sum(self._by_party.values()) // 2  # each message is in two ledgers
-
-
 def _joined(
-    settings: Config,
-    assembly: Assembly,
-    folder: Path,
-    setup: float,
-    seconds: float,
-    runtime: str,
-) -> dict[str, Any]:
+    file: ResultFile, assembly: Assembly, driver: Driver, status: Status, problem: str
+) -> Result:
     """One result from what every party has left: its account, its ledger, its weights."""
+    settings, folder = file.settings, file.folder
     places = {name: folder / "parties" / name for name in assembly.parties}
     accounts: dict[str, Mapping[str, Any]] = {}
     for name, place in places.items():
@@ -422,27 +402,19 @@ def _joined(
         names = {name: party.names for name, party in assembly.parties.items() if party.names}
         for name, common in plainly(names, settings.align).items():
             assembly.parties[name].take(common)
-    content = combine(
-        settings,
-        name=folder.name,
-        runtime=runtime,
-        data=assembly.facts(),
-        cast=assembly.cast,
-        holder=assembly.holder,
-        accounts=accounts,
-        wire=ledger.summarise(ledger.read(folder / "ledger.jsonl"), settings.kinds),
-        setup=setup,
-        seconds=seconds,
-    )
-    content["wire"]["head"] = head
     hub = hub_of(settings, assembly)
     telling = [hub, *(n for n in places if n != hub and settings.found.method.membership.elastic)]
     results = [places[n] / "result.json" for n in telling]
-    warnings = [w for file in results if file.exists() for w in read_json(file)["warnings"]]
-    content["warnings"] = list(
-        dict.fromkeys([*assembly.warnings, *warnings])
-    )  # the hub's has those of all it heard
-    return content
+    told = [w for path in results if path.exists() for w in read_json(path)["warnings"]]
+    return file.write(
+        status,
+        problem,
+        data=assembly.facts(),
+        accounts=accounts,
+        setup=driver.ready,
+        head=head,
+        warnings=[*driver.warnings, *assembly.warnings, *told],  # the hub's has all it heard
+    )
 
 
 def _merge(places: Mapping[str, Path], target: Path) -> str:

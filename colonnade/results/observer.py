@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from colonnade.config import Config
 from colonnade.role.progress import Meter
-from colonnade.wire import Ledger
+
+
+class Traffic(Protocol):
+    """What a progress display may ask about the messages: a ledger, or a tally of several."""
+
+    bytes: int  # sent, by all
+
+
+class Tally:
+    """The traffic of parties that each keep a ledger of their own, as they report it."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._by_party: dict[str, int] = {}
+
+    def set(self, party: str, crossed: int) -> None:
+        """This party's ledger has so many bytes by now, sent and received."""
+        self._by_party[party] = crossed
+        self.bytes = sum(self._by_party.values()) // 2  # each message is in two ledgers
 
 
 class Observer:
@@ -16,7 +34,7 @@ class Observer:
     It is reachable from every party, so it is given no party: only meters and finished rows.
     """
 
-    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Ledger) -> None: ...
+    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Traffic) -> None: ...
 
     def epoch(self, party: str, row: Mapping[str, Any]) -> None: ...
 

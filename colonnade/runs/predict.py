@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade import config as configuration
 from colonnade import data, report, store
 from colonnade.align.phase import plainly
 from colonnade.assembly import (
@@ -35,7 +34,8 @@ from colonnade.data import IN_MEMORY, Column, Preparation, Split
 from colonnade.data.own import Own
 from colonnade.errors import DataError, RunError
 from colonnade.partition import View
-from colonnade.results.result import read_json
+from colonnade.results import folder as folders
+from colonnade.results.result import read
 from colonnade.role import identity
 from colonnade.role.method import bind
 from colonnade.role.party import Party
@@ -418,14 +418,14 @@ class Trained:
 def load(path: str | Path) -> Trained:
     """A finished run, by its folder."""
     folder = Path(path)
-    result = read_json(folder / "result.json")
+    result = read(folder).content
     if not (folder / "weights").exists():
         raise RunError(
             f"{folder} is {result.get('status', 'unfinished')}: it has no trained models. Finish "
             f"it with: colonnade run --resume {folder}"
         )
     report.check(result)
-    config = configuration.load(folder / "config.toml")
+    config = folders.settings_of(folder)
     if config.found.method.rows.ids_only:
         raise RunError(f"{folder} only aligned rows, and trained nothing: see colonnade run")
     return Trained(folder, result, config)

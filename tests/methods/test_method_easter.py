@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import colonnade
 from colonnade import assembly, config, store
-from colonnade.errors import ConfigError, MaskError, MethodError
+from colonnade.errors import ConfigError, Diverged, MethodError
 from colonnade.methods import easter
 from colonnade.models import head, network
 from colonnade.privacy import masking
@@ -637,7 +637,7 @@ def test_a_diverging_run_stops_and_says_who_and_what_to_do(
 ) -> None:
     tree = settings(options, lr=lr, epochs=30)
     with pytest.raises(
-        MaskError, match=r"cannot be masked: with 2 passive parties.*Lower the learning"
+        Diverged, match=r"cannot be masked: with 2 passive parties.*Lower the learning"
     ) as e:
         colonnade.run(tree, out=tmp_path / "run")
     assert any(
@@ -660,7 +660,7 @@ def test_not_a_byte_of_an_embedding_leaves_that_cannot_be_masked(
         original(me, active, part, embedding, moment)
 
     monkeypatch.setattr(easter, "passive_send", spoilt)
-    with pytest.raises(MaskError, match=r"cannot be masked"):
+    with pytest.raises(Diverged, match=r"cannot be masked"):
         colonnade.run(settings(), out=tmp_path / "run")
     rows = list(ledger.read(tmp_path / "run" / "ledger.jsonl"))
     assert not [r for r in rows if r["sender"] == "party3" and r["phase"] != "setup"]

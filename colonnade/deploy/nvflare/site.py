@@ -45,10 +45,10 @@ from colonnade.errors import (
     SecurityError,
     WireError,
 )
-from colonnade.results.observer import Observer
+from colonnade.results.observer import Observer, Traffic
 from colonnade.results.result import NOT_LOGGED, read_json
 from colonnade.role.progress import Meter, Stopped
-from colonnade.wire import Ledger, ledger
+from colonnade.wire import ledger
 
 METER_SECONDS = 1.0
 LOG_BYTES = 64 << 10  # of a site's log: its end
@@ -204,7 +204,7 @@ class _Tell(Observer):
         self._site, self._engine = site, engine
         self._ended = threading.Event()
 
-    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Ledger) -> None:
+    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Traffic) -> None:
         self._ledger = ledger
         self._tell({"began": True})
         ((_, meter),) = meters.items()
