@@ -44,7 +44,7 @@ from colonnade.data.own import OwnFile
 from colonnade.deploy import member
 from colonnade.errors import ColonnadeError, ConfigError, FederationError, RunError
 from colonnade.net import certs
-from colonnade.net.diagnose import diagnose
+from colonnade.net.diagnose import Cause, Trouble, diagnose
 from colonnade.report import units
 from colonnade.results.result import read_json
 from colonnade.version import __version__
@@ -58,7 +58,6 @@ SECONDS = 2.0  # for everything that waits for a network
 FEW_DAYS = 30
 MOST_NOTES = 24  # lines about one party's file
 LITTLE_DISK, NO_DISK = 10**9, 10**8  # bytes
-NOT_YET = "nothing listens there yet"  # as diagnose says it
 NO_ANSWER = f"no answer within {SECONDS:g} s"
 
 
@@ -560,31 +559,33 @@ class _Own:
             elif not usable:
                 move = "correct this party's own keys first"
                 yield Check(about, "warning", f"{who}: not dialled", move)
-            elif not (said := answers[other.name]):
+            elif (trouble := answers[other.name]) is None:
                 yield Check(about, "ok", f"{who} answers, and each accepts the other's certificate")
-            elif said == NOT_YET:
+            elif trouble.cause is Cause.NOBODY_LISTENS:
                 move = f"start '{other.name}'; this party will go on dialling until it answers"
-                yield Check(about, "warning", f"{who}: {said}", move)
+                yield Check(about, "warning", f"{who}: {trouble.text}", move)
             else:
                 move = "compare address, firewall, ca.pem and clocks of both parties"
-                yield Check(about, "problem", f"{who}: {said}", move)
+                yield Check(about, "problem", f"{who}: {trouble.text}", move)
 
     def _server(self, usable: bool) -> Iterator[Check]:
         """The engine's. Peers are there while a job runs, and not before."""
         address = self.mine.server
         host = address.rpartition(":")[0]
-        said = self._knock({host: address})[host] if usable else "not dialled"
-        if not said:
+        if not usable:
+            move = "correct this site's own keys first"
+            yield Check("engine", "warning", f"the server at {address}: not dialled", move)
+        elif (trouble := self._knock({host: address})[host]) is None:
             found = f"the server at {address} answers, and each accepts the other's certificate"
             yield Check("engine", "ok", found)
-        elif said in (NOT_YET, "not dialled"):
-            move = "start the engine's server" if usable else "correct this site's own keys first"
-            yield Check("engine", "warning", f"the server at {address}: {said}", move)
+        elif trouble.cause is Cause.NOBODY_LISTENS:
+            move = "start the engine's server"
+            yield Check("engine", "warning", f"the server at {address}: {trouble.text}", move)
         else:
             move = "is it the kit of this server? Compare address, firewall and clocks"
-            yield Check("engine", "problem", f"the server at {address}: {said}", move)
+            yield Check("engine", "problem", f"the server at {address}: {trouble.text}", move)
 
-    def _knock(self, addresses: Mapping[str, str]) -> dict[str, str]:
+    def _knock(self, addresses: Mapping[str, str]) -> dict[str, Trouble | None]:
         """What `diagnose` says about each peer."""
         from colonnade.net.mesh import Keys
 
@@ -594,7 +595,8 @@ class _Own:
             peer: partial(diagnose, address, peer, keys, 2 * SECONDS)
             for peer, address in addresses.items()
         }
-        return dict.fromkeys(addresses, NO_ANSWER) | _in_time(works)
+        late: Trouble | None = Trouble(Cause.UNREACHABLE, NO_ANSWER)
+        return dict.fromkeys(addresses, late) | _in_time(works)
 
 
 # ---- inner workings ------------------------------------------------------------------------------
@@ -659,7 +661,7 @@ def _network() -> str | None:
 
 def _software() -> Iterator[Check]:
     said = [f"python {platform.python_version()}", f"colonnade {__version__}"]
-    for package in ("torch", "grpcio", "protobuf"):
+    for package in ("torch", "grpcio"):
         try:
             said.append(f"{package} {metadata.version(package)}")
         except metadata.PackageNotFoundError:

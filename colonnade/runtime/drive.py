@@ -14,7 +14,7 @@ from torch import Tensor
 from colonnade.align import phase
 from colonnade.errors import PeerLost, RoleFailed
 from colonnade.role.party import Party
-from colonnade.wire import Recv, Value
+from colonnade.wire import Message, Recv, Value
 
 
 def drive(role: Coroutine[Any, Any, Any], take: Callable[[Recv], Any]) -> Any:
@@ -54,6 +54,13 @@ def reproducible(threads: int, cuda: bool) -> Iterator[None]:
         torch.set_num_threads(before)
         torch.use_deterministic_algorithms(strictly, warn_only=lenient)
         memory.fill_uninitialized_memory = filling
+
+
+def handed_over(message: Message, party: Party) -> Value:
+    """What the role gets to see of a message that it has waited for."""
+    if not message.kind.paces:
+        party.hop = max(party.hop, message.hop)
+    return message.value if message.kind.host else to_device(message.value, party.device)
 
 
 def to_device(value: Value, device: torch.device) -> Value:

@@ -30,6 +30,10 @@ def no_room() -> None:
     raise Full
 
 
+def part(sender: str, receiver: str) -> Part:
+    return Part(7, 1, sender, receiver, "embedding", 0, "train", 0, 0, 1, 3, bytes(32))
+
+
 class End:
     """One process: its link, and what has come out of it."""
 
@@ -42,7 +46,7 @@ class End:
 
     def send(self, size: int) -> None:
         text = f"{self.number}:{'x' * size}"
-        self.link.send(no_room, control=Control(word="w", content=text))
+        self.link.send(no_room, Control("w", text))
         self.number += 1
         self.sent.append(text)
 
@@ -67,9 +71,9 @@ class End:
 def join(a: End, b: End) -> tuple[Connection, Connection]:
     """Both say hello, and hear each other."""
     ours, theirs = Connection(lambda: None), Connection(lambda: None)
-    hello = parse(a.link.hello("{}"))[0].hello
+    hello = parse(a.link.hello("{}"))[0].body
     b.link.attach(theirs, hello)
-    a.link.attach(ours, parse(b.link.hello("{}"))[0].hello)
+    a.link.attach(ours, parse(b.link.hello("{}"))[0].body)
     return ours, theirs
 
 
@@ -170,7 +174,7 @@ class Network(RuleBasedStateMachine):
         """The one who listens has taken a connection of which the other never hears again."""
         wire = Connection(lambda: None)
         bank, shop = self.ends["bank"], self.ends["shop"]
-        shop.link.attach(wire, parse(bank.link.hello("{}"))[0].hello)
+        shop.link.attach(wire, parse(bank.link.hello("{}"))[0].body)
         shop.take_in()
         shop.link.detach(wire, "cut")
 
@@ -299,20 +303,19 @@ def test_what_is_refused_changes_nothing() -> None:
     shop.take_in()
     shop.send(3)
     pair = shop.link._pair
-    refused(shop, wire, b"", "0 bytes are not a frame")
-    unsent = pack(Frame(number=1, ack=2, pair=pair, control=Control()))
+    refused(shop, wire, b"", "'bank' sent 0 bytes that are not a frame")
+    unsent = pack(Frame(number=1, ack=2, pair=pair, body=Control("w")))
     refused(shop, wire, unsent, "frame 2, which was never sent")
-    refused(shop, wire, pack(Frame(ack=1, pair=pair, hello=Hello())), "in the middle")
+    refused(shop, wire, pack(Frame(0, 1, pair, Hello(incarnation=bytes(16)))), "in the middle")
     refused(shop, wire, pack(Frame(number=1, ack=1, pair=pair)), "as a numbered frame")
-    early = [pack(Frame(number=n, pair=pair, control=Control())) for n in (3, 4, 5, 6)]
+    early = [pack(Frame(number=n, pair=pair, body=Control("w"))) for n in (3, 4, 5, 6)]
     for data in early[:3]:
         shop.link.incoming(wire, data)
     refused(shop, wire, pack(parse(early[3])[0]), "far too early")
     for data in early:
         shop.link.refused.clear()
         other = parse(data)[0]
-        other.pair += 1
-        shop.link.incoming(wire, pack(other))
+        shop.link.incoming(wire, pack(other._replace(pair=pair + 1)))
         assert shop.link.refused == {"another run or process": 1}
     assert shop.inbox.empty()
 
@@ -322,8 +325,8 @@ def test_a_hello_that_has_heard_too_much_changes_nothing() -> None:
     ours, theirs = join(bank, shop)
     bank.take_in()
     bank.send(1)
-    hello = parse(shop.link.hello("{}"))[0].hello
-    hello.received = 7
+    hello = parse(shop.link.hello("{}"))[0].body
+    hello = hello._replace(received=7)
     with pytest.raises(CodecError, match="frame 7, which was never sent"):
         bank.link.attach(Connection(lambda: None), hello)
     assert bank.link._connection is ours and not bank.link.flushed()
@@ -421,15 +424,15 @@ def test_what_is_passed_on_late_is_acknowledged_late() -> None:
     """Else a party could fill the memory of a hub that waits for the receiver."""
     hub, shop, passed = End("hub", "shop"), End("shop", "hub"), SimpleQueue[Any]()
 
-    def route(part: Any) -> SimpleQueue[Any]:
+    def route(part: Part) -> SimpleQueue[Any]:
         if part.sender != "shop":
             raise CodecError("in the name of another")
         return passed
 
-    hub.link._route = route
+    hub.link = Link("hub", "shop", os.urandom(16), hub.inbox, route)
     ours, theirs = join(hub, shop)
     hub.take_in()
-    shop.link.send(no_room, [b"abc"], part=Part(sender="shop", receiver="bank"))
+    shop.link.send(no_room, part("shop", "bank"), [b"abc"])
     shop.send(1)
     for _ in range(2):
         hub.link.incoming(ours, theirs.queue.get() or b"")
@@ -439,5 +442,5 @@ def test_what_is_passed_on_late_is_acknowledged_late() -> None:
     assert bytes(event.tail) == b"abc"
     hub.link.took(event)
     assert hub.link._taken == 2
-    shop.link.send(no_room, part=Part(sender="bank", receiver="hub"))
+    shop.link.send(no_room, part("bank", "hub"))
     refused(hub, ours, theirs.queue.get() or b"", "in the name of another")
