@@ -124,6 +124,7 @@ class Party:
         self.exhibits: dict[str, Tensor] = {}  # what an attack made, for a simulation to score
         self.phase = "setup"  # setup, train or eval: where the ledger books a message
         self.clock = 0.0  # virtual seconds, in one process
+        self.source = ""  # the file of the program that plays its role; `bind` says so
         self.hop = 0  # the longest chain of messages this party has waited for
         self.steps = 0  # training steps taken, over all phases
         self.history: list[dict[str, Any]] = []
