@@ -110,7 +110,7 @@ class Ledger:
         self._append([f'{{"row":{self._count},"attempt":{self.attempt},"note":{json.dumps(text)}'])
 
     def copy(self, row: Mapping[str, Any]) -> None:
-        """A row of another ledger, chained anew."""
+        """A row of another ledger, chained to the rows of this one."""
         kept = {key: value for key, value in row.items() if key not in ("row", "previous")}
         text = json.dumps({"row": self._count, **kept}, separators=(",", ":"))
         self._append([text[:-1]])
