@@ -118,7 +118,7 @@ class Network(RuleBasedStateMachine):
         try:
             self.ends[name].send(size)
         except Full:
-            assert self.ends[name].link._unacked
+            assert not self.ends[name].link.flushed()
 
     @precondition(lambda self: self.wires)
     @rule(
@@ -251,11 +251,6 @@ class TestNetwork(Network.TestCase):  # type: ignore[misc,name-defined]
 def test_nothing_overtakes_when_a_connection_is_replaced() -> None:
     """A reader of the old connection, stopped at the worst moment, must not come out of turn."""
     bank, shop = End("bank", "shop"), End("shop", "bank")
-    _, theirs = join(bank, shop)
-    shop.take_in()
-    for _ in range(3):
-        bank.send(1)
-    frames = [data for _, data in bank.link._unacked]
     plain, stopped, go_on = shop.inbox.put, threading.Event(), threading.Event()
 
     class Slow(SimpleQueue):  # type: ignore[type-arg]
@@ -265,7 +260,12 @@ def test_nothing_overtakes_when_a_connection_is_replaced() -> None:
                 go_on.wait(1)
             plain(event)
 
-    shop.link._inbox = Slow()
+    shop.link = Link("shop", "bank", os.urandom(16), Slow())
+    ours, theirs = join(bank, shop)
+    shop.take_in()
+    for _ in range(3):
+        bank.send(1)
+    frames = waiting(ours)
     reader = threading.Thread(target=shop.link.incoming, args=(theirs, frames[0]))
     reader.start()
     assert stopped.wait(5)
@@ -284,6 +284,14 @@ def test_nothing_overtakes_when_a_connection_is_replaced() -> None:
     assert [text.partition(":")[0] for text in shop.got] == ["0", "1"]
 
 
+def waiting(wire: Connection) -> list[bytes]:
+    """The frames that are to leave over a connection."""
+    frames = []
+    while not wire.queue.empty():
+        frames.append(wire.queue.get() or b"")
+    return frames
+
+
 def refused(end: End, wire: Connection, data: bytes, match: str) -> None:
     """With nothing changed but when something last came."""
 
@@ -299,10 +307,11 @@ def refused(end: End, wire: Connection, data: bytes, match: str) -> None:
 
 def test_what_is_refused_changes_nothing() -> None:
     bank, shop = End("bank", "shop"), End("shop", "bank")
-    _, wire = join(bank, shop)
+    ours, wire = join(bank, shop)
     shop.take_in()
     shop.send(3)
-    pair = shop.link._pair
+    bank.send(1)
+    pair = parse(waiting(ours)[0])[0].pair
     refused(shop, wire, b"", "'bank' sent 0 bytes that are not a frame")
     unsent = pack(Frame(number=1, ack=2, pair=pair, body=Control("w")))
     refused(shop, wire, unsent, "frame 2, which was never sent")
@@ -329,16 +338,19 @@ def test_a_hello_that_has_heard_too_much_changes_nothing() -> None:
     hello = hello._replace(received=7)
     with pytest.raises(CodecError, match="frame 7, which was never sent"):
         bank.link.attach(Connection(lambda: None), hello)
-    assert bank.link._connection is ours and not bank.link.flushed()
-    assert shop.link._connection is theirs
+    assert bank.link.up and not bank.link.flushed()
+    bank.send(2)
+    assert [parse(data)[0].number for data in waiting(ours)] == [1, 2]  # the old one still stands
+    shop.send(1)
+    assert len(waiting(theirs)) == 1
 
 
 def test_a_gap_that_stays_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     bank, shop = End("bank", "shop"), End("shop", "bank")
-    _, wire = join(bank, shop)
+    ours, wire = join(bank, shop)
     for _ in range(3):
         bank.send(1)
-    frames = [data for _, data in bank.link._unacked]
+    frames = waiting(ours)
     shop.link.incoming(wire, frames[2])
     assert not shop.link.gaping()
     now = time.monotonic()
@@ -361,21 +373,25 @@ def test_a_silent_peer_is_noticed_and_a_living_one_beats(monkeypatch: pytest.Mon
     assert ours.queue.empty()  # it has spoken lately
     bank.link.beat(3)
     shop.link.incoming(theirs, ours.queue.get() or b"")
-    assert not shop.link.deaf(3) and shop.link._arrived == 0
+    assert not shop.link.deaf(3)
+    shop.take_in()
+    assert not shop.got  # a beat is no word
     shop.link.close()
     assert not shop.link.deaf(0)  # that is known already
 
 
 def test_a_window_that_stays_full_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     bank, shop = End("bank", "shop"), End("shop", "bank")
-    ours, _ = join(bank, shop)
+    ours, theirs = join(bank, shop)
+    shop.send(1)
     with pytest.raises(Full):
         for _ in range(20):
             bank.send(10)
     now = time.monotonic()
     assert 0 < bank.link.stuck(now) < 60 and bank.link.stuck(now + 100) > 99
     monkeypatch.setattr(links.time, "monotonic", lambda: now + 90)
-    bank.link.incoming(ours, pack(Frame(ack=1, pair=bank.link._pair)))
+    pair = parse(waiting(theirs)[0])[0].pair
+    bank.link.incoming(ours, pack(Frame(0, 1, pair)))
     assert bank.link.stuck(now + 100) < 11  # it took something in
 
 
@@ -432,15 +448,20 @@ def test_what_is_passed_on_late_is_acknowledged_late() -> None:
     hub.link = Link("hub", "shop", os.urandom(16), hub.inbox, route)
     ours, theirs = join(hub, shop)
     hub.take_in()
+
+    def acknowledged() -> int:
+        hub.send(1)
+        return max(parse(data)[0].ack for data in waiting(ours))
+
     shop.link.send(no_room, part("shop", "bank"), [b"abc"])
     shop.send(1)
     for _ in range(2):
         hub.link.incoming(ours, theirs.queue.get() or b"")
     hub.take_in()
-    assert hub.got == ["0:x"] and hub.link._taken == 0
+    assert hub.got == ["0:x"] and acknowledged() == 0
     event = passed.get()
     assert bytes(event.tail) == b"abc"
     hub.link.took(event)
-    assert hub.link._taken == 2
+    assert acknowledged() == 2
     shop.link.send(no_room, part("bank", "hub"))
     refused(hub, ours, theirs.queue.get() or b"", "in the name of another")
