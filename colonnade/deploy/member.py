@@ -45,7 +45,8 @@ from colonnade.errors import (
     RunError,
 )
 from colonnade.net import certs
-from colonnade.net.mesh import ANY, Keys, Mesh
+from colonnade.net.greeting import ANY
+from colonnade.net.mesh import Keys, Mesh
 from colonnade.partition import View
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer

@@ -28,7 +28,6 @@ from colonnade.net.certs import DOMAIN, host_of
 from colonnade.net.diagnose import diagnose
 from colonnade.net.frame import (
     FRAME_BYTES,
-    PROTOCOL,
     Body,
     Frame,
     Hello,
@@ -37,12 +36,12 @@ from colonnade.net.frame import (
     pack,
     parse,
 )
+from colonnade.net.greeting import Unfit, first_words, fitting
 from colonnade.net.link import Arrived, Connection, Event, Inbox, Link
 
 SERVICE, METHOD = "colonnade.Link", "Exchange"
 HELLO_SECONDS = 10.0
 MOST_REASONS, REASON_LETTERS = 100, 1000  # of a refusal: it may repeat what a stranger said
-ANY = "*"  # a fact about which a party has nothing to say: a server has no rows
 CLOCK_SECONDS = 60.0  # two clocks may differ by so much unremarked
 BEAT_SECONDS = 3.0  # a party that has nothing to say is heard this often
 DEAF_SECONDS = 30.0  # silence after which a connection is dead; the largest frame must fit into it
@@ -99,14 +98,6 @@ class Lost:
     """A peer that will not talk to us, whatever we do."""
 
     error: Refused
-
-
-class _Unfit(Exception):
-    """A peer with whom this party cannot talk, and why not."""
-
-    def __init__(self, *reasons: str) -> None:
-        super().__init__(*reasons)
-        self.reasons = reasons
 
 
 class Mesh:
@@ -194,33 +185,14 @@ class Mesh:
     # ---- what everybody must agree on ----------------------------------------------------------
 
     def _check(self, body: Body, peer: str) -> Hello:
-        """A peer's first words, if it fits; else _Unfit says in what it does not."""
-        if not isinstance(body, Hello):
-            raise _Unfit(f"'{peer}' began with something else than a hello")
-        if body.protocol != PROTOCOL:  # then nothing else of it was read
-            raise _Unfit(f"protocol {body.protocol} at '{peer}', {PROTOCOL} at '{self.me}'")
-        if body.party != peer:
-            raise _Unfit(f"the certificate is that of '{peer}', the hello that of '{body.party}'")
+        """A peer's first words, if it may come back and fits; else Unfit says why not."""
         if peer in self.barred:
-            raise _Unfit(self.barred[peer])
-        apart = body.clock - time.time()
+            raise Unfit(self.barred[peer])
+        hello = fitting(body, peer, self.me, self._agreed)
+        apart = hello.clock - time.time()
         if abs(apart) > CLOCK_SECONDS:
             self._log(f"the clock of '{peer}' is {apart:+.0f} s off this one: set both by NTP")
-        try:
-            theirs = json.loads(body.agreed)
-        except (ValueError, RecursionError):
-            theirs = None
-        if not isinstance(theirs, dict):
-            raise _Unfit(f"the facts in the hello of '{peer}' are not JSON")
-        reasons = [
-            f"{key} is {_said(theirs, key)} at '{peer}', {_said(self._agreed, key)} at '{self.me}'"
-            for key in sorted({*self._agreed, *theirs})
-            if theirs.get(key) != self._agreed.get(key)
-            and ANY not in (theirs.get(key), self._agreed.get(key))
-        ]
-        if reasons:
-            raise _Unfit(*reasons)
-        return body
+        return hello
 
     def _hello(self, link: Link) -> bytes:
         return link.hello(json.dumps(self._agreed))
@@ -271,8 +243,8 @@ class Mesh:
             self._refuse(who, "no hello came")
             return
         try:
-            link.attach(connection, self._check(self._first(data, who), who))
-        except _Unfit as unfit:
+            link.attach(connection, self._check(first_words(data, who), who))
+        except Unfit as unfit:
             yield self._refuse(who, *unfit.reasons)
             return
         except CodecError as error:
@@ -282,17 +254,6 @@ class Mesh:
         yield self._hello(link)  # before whatever the peer has missed
         while (data := connection.queue.get()) is not None:
             yield data
-
-    def _first(self, data: bytes, who: str) -> Body:
-        """The first frame of a connection. One of a peer that runs another version may be anything
-        at all; it is told so."""
-        try:
-            return parse(data, f"'{who}'")[0].body
-        except CodecError as error:
-            raise _Unfit(
-                f"{error}, which does not begin protocol {PROTOCOL}: does it run another version "
-                "of Colonnade?"
-            ) from None
 
     def _caller(self, context: grpc.ServicerContext) -> tuple[str, str]:
         """Who dialled, and why not to answer."""
@@ -349,7 +310,7 @@ class Mesh:
                     continue
                 body = parse(data, f"'{peer}'")[0].body
                 if isinstance(body, Refusal):
-                    raise _Unfit(*body.reasons)
+                    raise Unfit(*body.reasons)
                 hello = self._check(body, peer)
                 attached = True
                 link.attach(connection, hello)
@@ -362,7 +323,7 @@ class Mesh:
             if not attached and not self._closing.is_set():
                 trouble = diagnose(address, peer, self._keys)
                 why = why if trouble is None else trouble.text
-        except _Unfit as unfit:
+        except Unfit as unfit:
             raise Refused(
                 f"'{peer}' and '{self.me}' do not fit together: {'; '.join(unfit.reasons)}"
             ) from None
@@ -458,10 +419,6 @@ class Mesh:
         self._threads = [t for t in self._threads if t.is_alive()]
         self._threads.append(thread)
         thread.start()
-
-
-def _said(agreed: Mapping[str, Any], key: str) -> str:
-    return str(agreed[key]) if key in agreed else "missing"
 
 
 def _bytes(path: Path) -> bytes:

@@ -1,4 +1,4 @@
-"""How a role speaks to another party: `send` waits for no answer, `recv` is the only wait for one."""
+"""How a role speaks to another party: `send` waits for no answer, `recv` waits for one."""
 
 from __future__ import annotations
 

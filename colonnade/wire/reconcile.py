@@ -8,7 +8,7 @@ from the beginning. It cannot rewrite what its peer has kept. A message is found
     unreceived  sent, and not in the receiver's ledger: a process that dies loses the last rows of
                 what it received, so this is a fault only in the last attempt of a finished run.
                 Where parties come and go each pair counts its own attempts, and what is lost with
-                one who was away at the end is no fault; what a later message has overtaken always is
+                one who was away at the end is no fault; being overtaken by a later one always is
     unsent      received, and not in the sender's ledger: nothing leaves before it is recorded
     different   both have it, and do not say the same
 """

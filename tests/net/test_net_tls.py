@@ -239,7 +239,7 @@ def test_one_that_has_heard_what_nobody_said(bank: Node, folder: Path, address: 
         assert parse(next(first))[0].body.party == "bank"
         with stream(folder, address, hello(**same, received=9)) as second:
             reasons = parse(next(second))[0].body.reasons
-            assert reasons == ["'shop' has taken in frame 9, which was never sent"]
+            assert reasons == ("'shop' has taken in frame 9, which was never sent",)
         assert bank.mesh.links["shop"].up
 
 
