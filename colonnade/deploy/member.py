@@ -45,8 +45,8 @@ from colonnade.errors import (
     RunError,
 )
 from colonnade.net import certs
-from colonnade.net.frame import PART_BYTES
-from colonnade.net.mesh import ANY, Keys, Mesh
+from colonnade.net.greeting import ANY
+from colonnade.net.mesh import Keys, Mesh
 from colonnade.partition import View
 from colonnade.results import folder as folders
 from colonnade.results.account import account
@@ -61,6 +61,7 @@ from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.control import Patience, Place, Start, Work
 from colonnade.runtime.drive import reproducible
 from colonnade.runtime.elastic import LooseSession
+from colonnade.runtime.network import Network
 from colonnade.runtime.post import Post
 from colonnade.runtime.session import Session
 from colonnade.version import __version__
@@ -349,10 +350,9 @@ def connect(
         setup.settings.kinds,
         book,
         gate,
-        lambda receiver, fields, data: session.send_part(receiver, fields, data),
-        PART_BYTES,
+        Network(mesh),
     )
-    session = (LooseSession if setup.elastic else Session)(
+    return (LooseSession if setup.elastic else Session)(
         setup.name,
         federation.names,
         federation.hub,
@@ -366,7 +366,6 @@ def connect(
         absent,
         _fresh(book) if federation.on_lost == "continue" else None,
     )
-    return session
 
 
 def _fresh(book: Ledger) -> Place | None:

@@ -215,7 +215,9 @@ def bind(
             arguments.append(more[parameter])
         else:
             arguments.append(_peers(parameter, program.__name__, me.name, cast, wire, absent))
-    return program(*arguments)
+    role = program(*arguments)
+    me.source = role.cr_code.co_filename  # type: ignore[attr-defined]
+    return role
 
 
 def _peers(

@@ -61,6 +61,7 @@ class Party:
         self.state: dict[str, Any] = {}  # a method's own variables; kept in checkpoints
         self.shelf: dict[str, Tensor] = {}  # large ones that never change: written only once
         self.exhibits: dict[str, Tensor] = {}  # what an attack made, for a simulation to score
+        self.source = ""  # the file of the program that plays its role; `bind` says so
         self.history: list[dict[str, Any]] = []
         # Predicted classes of the last evaluation: split -> measure -> party -> (rows,)
         self.predictions: dict[str, dict[str, dict[str, Tensor]]] = {}

@@ -22,7 +22,7 @@ import gc
 import json
 import signal
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from queue import Empty
 from typing import Any, NoReturn
@@ -54,7 +54,7 @@ from colonnade.runtime.control import (
     choose_run,
     first_new_step,
 )
-from colonnade.runtime.drive import drive, failed, to_device, where
+from colonnade.runtime.drive import drive, failed, handed_over, where
 from colonnade.runtime.post import Post
 from colonnade.wire import Kind, Message, Recv, Value
 
@@ -114,6 +114,7 @@ class Session:
         fresh         the first step that earlier processes of this party have never begun
         """
         self.me, self.members, self.hub, self.mesh, self.post = me, members, hub, mesh, post
+        self.mesh.when_full = self._no_room
         self.patience, self.work = patience, work
         self._checkpoints = checkpoints
         self._run, self._attempt = run, attempt
@@ -367,10 +368,8 @@ class Session:
     def _accept(self, message: Message) -> Value:
         party = self._party
         assert party is not None
-        if not message.kind.paces:
-            party.progress.hop = max(party.progress.hop, message.hop)
         self._moved = time.monotonic()
-        return message.value if message.kind.host else to_device(message.value, party.device)
+        return handed_over(message, party)
 
     def _check_silence(self, wanted: Recv, began: float) -> None:
         now = time.monotonic()
@@ -456,7 +455,7 @@ class Session:
             if event.life != event.link.life or event.link.peer in self._absent:
                 return  # of a process that is gone, or of a party that was left behind
             event.link.took(event)
-            if event.body == "part":
+            if isinstance(event.content, Part):
                 self.post.accept(event.content, event.tail)
                 self._moved = time.monotonic()
                 self._say_going()
@@ -489,7 +488,7 @@ class Session:
         self._tell_all("halt", {"why": why})
         raise _GoBack(why)
 
-    def _hear(self, sender: str, control: Any) -> None:
+    def _hear(self, sender: str, control: Control) -> None:
         """A word of another party's process."""
         key = (sender, control.word.removeprefix(MORE))
         text = self._begun.pop(key, "") + control.content
@@ -732,11 +731,10 @@ class Session:
             return
         text = json.dumps(content)
         while len(text) > WORD_BYTES:  # the account of a long run
-            more = Control(word=MORE + word, content=text[:WORD_BYTES])
-            self.mesh.links[peer].send(self._no_room, control=more)
+            more = Control(MORE + word, text[:WORD_BYTES])
+            self.mesh.links[peer].send(self._no_room, more)
             text = text[WORD_BYTES:]
-        control = Control(word=word, content=text)
-        self.mesh.links[peer].send(self._no_room, control=control)
+        self.mesh.links[peer].send(self._no_room, Control(word, text))
 
     def _tell_all(self, word: str, content: Mapping[str, Any]) -> None:
         """To everybody whom this party has a link with."""
@@ -753,12 +751,6 @@ class Session:
             self._tell_all("trouble", content)
         except (ColonnadeError, _GoBack, Stopped):
             pass
-
-    def send_part(
-        self, receiver: str, fields: dict[str, Any], data: Sequence[bytes | memoryview]
-    ) -> None:
-        """The post's way out."""
-        self.mesh.send_part(receiver, self._no_room, Part(**fields), data)
 
     def _no_room(self) -> None:
         """The peer has not taken in what it was sent: take in what others send meanwhile."""

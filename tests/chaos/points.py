@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from colonnade import store
+from colonnade.net.mesh import Mesh
 from colonnade.privacy.keys import Agreement
 from colonnade.runtime import checkpoint
 from colonnade.runtime.checkpoint import OwnCheckpoints
@@ -129,8 +130,8 @@ def install(hit: Callable[[str], None]) -> None:
     """Make this process pass all points."""
     around = functools.partial(_around, hit)
     around(Ledger, "write", "ledger: before", "ledger: after", when=_leaves)
-    around(Session, "send_part", "part: before", when=lambda s, to, part, data: not _offset(part))
-    around(Session, "send_part", "part: middle", when=lambda s, to, part, data: _offset(part))
+    around(Mesh, "send_part", "part: before", when=lambda mesh, to, part, data: not part.offset)
+    around(Mesh, "send_part", "part: middle", when=lambda mesh, to, part, data: part.offset)
     around(Post, "_close", after="received")
     around(OwnCheckpoints, "save", "checkpoint: before", "checkpoint: after")
     around(OwnCheckpoints, "go_back", after="go back")
@@ -202,10 +203,6 @@ def _passing(
 
 def _leaves(*given: Any, received: bool = False, attempt: int = 0) -> bool:
     return not received
-
-
-def _offset(part: dict[str, Any]) -> int:
-    return int(part.get("offset", 0))
 
 
 def _of_a_checkpoint(tensors: Any, path: Path) -> bool:

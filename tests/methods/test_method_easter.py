@@ -537,7 +537,7 @@ def test_an_active_party_that_cheats_can_silence_one_party_and_read_another(
     It chooses the E and the dL_k/dR_k that party2 gets: the first step makes all weights of p_2
     alike, the next ones push every unit of h_2 below zero. Then the sum is party3's embedding.
     """
-    original_send, original_post = easter.passive_send, local.Mailboxes.post
+    original_send, original_carry = easter.passive_send, local.Mailboxes.send
     original_total = Masks.total
     true: dict[tuple[str, Moment], Tensor] = {}
     sums: dict[Moment, Tensor] = {}
@@ -550,7 +550,7 @@ def test_an_active_party_that_cheats_can_silence_one_party_and_read_another(
         sums[moment] = original_total(masks, messages, moment, shape)
         return sums[moment]
 
-    def post(mail: local.Mailboxes, message: Message) -> None:
+    def carry(mail: local.Mailboxes, message: Message, *given: Any) -> None:
         if (message.sender, message.receiver, message.phase) == ("party1", "party2", "train"):
             at, value = message.epoch * STEPS + message.step, message.value
             assert isinstance(value, Tensor)
@@ -559,11 +559,11 @@ def test_an_active_party_that_cheats_can_silence_one_party_and_read_another(
             elif message.kind is easter.GRADIENT:
                 size = -0.01 if at == 0 else 0.01 * 4**at if at < 5 else 0.0
                 message.value = torch.full_like(value, size)
-        original_post(mail, message)
+        original_carry(mail, message, *given)
 
     monkeypatch.setattr(easter, "passive_send", send)
     monkeypatch.setattr(Masks, "total", total)
-    monkeypatch.setattr(local.Mailboxes, "post", post)
+    monkeypatch.setattr(local.Mailboxes, "send", carry)
     tree = settings({"dim": 32}, model_options={"hidden": [32]}, schedule="constant", epochs=3)
     colonnade.run(tree, out=tmp_path / "run")
     first, last = Moment("train", 0, 0), Moment("train", 2, STEPS - 1)

@@ -146,16 +146,16 @@ def train(
 ) -> Seen:
     """Run it; keep the parties, copies of all messages, and what the server tuned to what."""
     seen = Seen() if seen is None else seen
-    run, post = local.run, local.Mailboxes.post
+    run, send = local.run, local.Mailboxes.send
     tune, models_of = fedemb.tune, fedemb.models_of
 
     def spied_run(members: dict[str, Party], *given: Any, **more: Any) -> Any:
         seen.parties.update(members)
         return run(members, *given, **more)
 
-    def spied_post(mail: local.Mailboxes, message: Message) -> None:
+    def spied_send(mail: local.Mailboxes, message: Message, *given: Any) -> None:
         seen.messages.append(replace(message, value=copy.deepcopy(message.value)))
-        post(mail, message)
+        send(mail, message, *given)
 
     def spied_tune(
         me: Party, joined: Joined, inputs: Tensor, targets: Tensor, cfg: FedEmb
@@ -172,7 +172,7 @@ def train(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "run", spied_run)
-        patch.setattr(local.Mailboxes, "post", spied_post)
+        patch.setattr(local.Mailboxes, "send", spied_send)
         patch.setattr(fedemb, "tune", spied_tune)
         patch.setattr(fedemb, "models_of", spied_models)
         watch(patch)

@@ -147,19 +147,19 @@ def train(
     """Run it, and keep the parties and copies of all messages."""
     parties: dict[str, Party] = {}
     messages: list[Message] = []
-    run, post = local.run, local.Mailboxes.post
+    run, send = local.run, local.Mailboxes.send
 
     def spied_run(members: dict[str, Party], *given: Any, **more: Any) -> Any:
         parties.update(members)
         return run(members, *given, **more)
 
-    def spied_post(mail: local.Mailboxes, message: Message) -> None:
+    def spied_send(mail: local.Mailboxes, message: Message, *given: Any) -> None:
         messages.append(replace(message, value=copy.deepcopy(message.value)))
-        post(mail, message)
+        send(mail, message, *given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "run", spied_run)
-        patch.setattr(local.Mailboxes, "post", spied_post)
+        patch.setattr(local.Mailboxes, "send", spied_send)
         watch(patch)
         result = colonnade.run(tree, out=folder, **named)
     return Seen(result, parties, messages)

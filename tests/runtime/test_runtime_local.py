@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from colonnade.errors import Deadlock, KindError, PeerLost, RoleFailed
+from colonnade.errors import Deadlock, Denied, KindError, PeerLost, RoleFailed
 from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule
 from colonnade.runtime import local
 from colonnade.runtime.drive import drive
 from colonnade.wire import Kind, Ledger, Peer, Recv, Wire, ledger, recv_any
+from colonnade.wire.policy import Allow, Gate, Policy
 
 NUMBER = Kind("number", (), "nothing", dtype="any")
 OTHER = Kind("other", (), "nothing", dtype="any")
@@ -367,3 +368,48 @@ def test_to_say_go_on_is_no_round(asked: int, tmp_path: Path) -> None:
     assert (summary["rounds"], summary["messages"]) == (1, 2 * asked)
     told = [r["hop"] for r in ledger.read(tmp_path / "ledger.jsonl") if r["kind"] == "next"]
     assert told == [0] + [1] * (asked - 1)  # what a had waited for, and no more
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_policy_holds_in_one_process_too(strict: bool, tmp_path: Path) -> None:
+    """One party has a policy: two numbers may leave it. The other one sends what it likes."""
+
+    async def a(me: Party, peers: dict[str, Peer]) -> int:
+        for i in range(3):
+            peers["b"].send(NUMBER, number(i))
+            await peers["b"].recv(OTHER)
+        return 3
+
+    async def b(me: Party, peers: dict[str, Peer]) -> None:
+        for i in range(3):
+            await peers["a"].recv(NUMBER)
+            peers["a"].send(OTHER, number(i))
+
+    programs = {"a": a, "b": b}
+    kinds = {kind.name: kind for kind in (NUMBER, OTHER)}
+    path = tmp_path / "ledger.jsonl"
+
+    def play_with(limit: int) -> Gate:
+        gate = Gate("a", Policy({"number": Allow(bytes=limit)}), 10, 1, 2)
+        book = Ledger(path)
+        mail = local.Mailboxes(kinds, book, strict, gates={"a": gate})
+
+        def start(me: Party, wire: Wire) -> Coroutine[Any, Any, Any]:
+            return programs[me.name](me, {name: Peer(name, wire) for name in programs})
+
+        try:
+            assert local.run(parties(*programs), start, mail)["a"] == 3
+        finally:
+            book.close()
+        return gate
+
+    size = 3 + 8  # a scalar as it would cross a network, which is what counts in one process too
+    with pytest.raises(Denied, match="'a' does not send 'number' to 'b'"):
+        play_with(2 * size)
+    *sent, denied = ledger.read(path)
+    assert [(row["sender"], row["bytes"]) for row in sent] == [("a", size), ("b", size)] * 2
+    assert denied["sender"] == "a" and denied["bytes"] == 0 and "bytes" in denied["denied"]
+    path.unlink()
+    gate = play_with(3 * size)
+    assert gate.spent() == {"number": {"messages": 3, "bytes": 3 * size, "rows": 0}}
+    assert len(list(ledger.read(path))) == 6  # one row per message, in one book

@@ -33,8 +33,8 @@ class FakeLink:
         self.sent: list[Any] = []
         self.full = 0.0
 
-    def send(self, wait: Any, tail: Any = (), **body: Any) -> None:
-        self.sent.append(body["control"])
+    def send(self, wait: Any, body: Any, tail: Any = ()) -> None:
+        self.sent.append(body)
 
     def words(self) -> list[str]:
         return [control.word for control in self.sent]
@@ -65,9 +65,9 @@ class FakeMesh:
         self.inbox.put(Up(self.links[peer], anew))  # type: ignore[arg-type]
 
     def say(self, peer: str, word: str, content: Any) -> None:
-        control = Control(word=word, content=json.dumps(content))
+        control = Control(word, json.dumps(content))
         link: Any = self.links[peer]
-        self.inbox.put(Arrived(link, link.life, 1, 1, "control", control, memoryview(b"")))
+        self.inbox.put(Arrived(link, link.life, 1, 1, control, memoryview(b"")))
 
 
 class Case:
@@ -157,10 +157,10 @@ def test_a_word_that_does_not_fit_one_frame(tmp_path: Path) -> None:
     sender.session._tell("bank", "done", account)
     controls = sender.mesh.links["bank"].sent
     assert len(controls) > 3
-    assert all(len(control.SerializeToString()) < HEAD_BYTES for control in controls)
+    assert all(len(control.content) < HEAD_BYTES for control in controls)
     for control in controls[:-1]:
         hub.session._hear("shop", control)
-    hub.session._hear("shop", Control(word="waiting", content='{"for": "nothing"}'))
+    hub.session._hear("shop", Control("waiting", '{"for": "nothing"}'))
     assert hub.session._done == {}
     hub.session._hear("shop", controls[-1])
     assert hub.session._done == {"shop": account}
@@ -168,10 +168,10 @@ def test_a_word_that_does_not_fit_one_frame(tmp_path: Path) -> None:
 
 def test_half_a_word_of_a_process_that_died_is_forgotten(tmp_path: Path) -> None:
     hub = Case("bank", tmp_path).session
-    hub._hear("shop", Control(word="more of done", content='{"history": ['))
+    hub._hear("shop", Control("more of done", '{"history": ['))
     link: Any = hub.mesh.links["shop"]
     hub._came_up(link, anew=True)
-    hub._hear("shop", Control(word="done", content="{}"))
+    hub._hear("shop", Control("done", "{}"))
     assert hub._done == {"shop": {}}
 
 
@@ -180,7 +180,7 @@ def test_a_word_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     hub = Case("bank", tmp_path).session
     with pytest.raises(CodecError, match="does not come to an end"):
         for _ in range(20):
-            hub._hear("shop", Control(word="more of done", content="x" * 100))
+            hub._hear("shop", Control("more of done", "x" * 100))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_word_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_words_that_make_no_sense(sender: str, word: str, content: str, tmp_path: Path) -> None:
     me = "shop" if sender == "bank" else "bank"
     with pytest.raises(CodecError):
-        Case(me, tmp_path).session._hear(sender, Control(word=word, content=content))
+        Case(me, tmp_path).session._hear(sender, Control(word, content))
 
 
 scalars = st.one_of(
@@ -234,7 +234,7 @@ def test_any_content_is_taken_or_refused_with_a_typed_error(
     session.stop = lambda why: None  # type: ignore[method-assign]
     sender = "shop" if me == "bank" else "bank"
     try:
-        session._hear(sender, Control(word=word, content=json.dumps(content)))
+        session._hear(sender, Control(word, json.dumps(content)))
     except (ColonnadeError, _GoBack, Stopped):
         return
     for join in session._joins.values():

@@ -14,7 +14,7 @@ from colonnade.report import units
 from colonnade.results import folder as folders
 from colonnade.version import __version__
 
-PACKAGES = ("torch", "grpcio", "protobuf")
+PACKAGES = ("torch", "grpcio")
 LITTLE_DISK, NO_DISK = 10**9, 10**8  # bytes
 
 

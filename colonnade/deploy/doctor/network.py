@@ -14,11 +14,10 @@ from typing import TypeVar
 from colonnade.config import federation as federations
 from colonnade.deploy.doctor.check import Case, Check
 from colonnade.deploy.doctor.keys import keys_of
-from colonnade.net.diagnose import diagnose
+from colonnade.net.diagnose import Cause, Trouble, diagnose
 
 T = TypeVar("T")
 SECONDS = 2.0  # for everything that waits for a network
-NOT_YET = "nothing listens there yet"  # as diagnose says it
 NO_ANSWER = f"no answer within {SECONDS:g} s"
 
 
@@ -74,33 +73,35 @@ def peers(case: Case, usable: bool) -> Iterator[Check]:
         elif not usable:
             move = "correct this party's own keys first"
             yield Check(about, "warning", f"{who}: not dialled", move)
-        elif not (said := answers[other.name]):
+        elif (trouble := answers[other.name]) is None:
             yield Check(about, "ok", f"{who} answers, and each accepts the other's certificate")
-        elif said == NOT_YET:
+        elif trouble.cause is Cause.NOBODY_LISTENS:
             move = f"start '{other.name}'; this party will go on dialling until it answers"
-            yield Check(about, "warning", f"{who}: {said}", move)
+            yield Check(about, "warning", f"{who}: {trouble.text}", move)
         else:
             move = "compare address, firewall, ca.pem and clocks of both parties"
-            yield Check(about, "problem", f"{who}: {said}", move)
+            yield Check(about, "problem", f"{who}: {trouble.text}", move)
 
 
 def engine(case: Case, usable: bool) -> Iterator[Check]:
     """The engine's. Peers are there while a job runs, and not before."""
     address = case.mine.server
     host = address.rpartition(":")[0]
-    said = _knock(case, {host: address})[host] if usable else "not dialled"
-    if not said:
+    if not usable:
+        move = "correct this site's own keys first"
+        yield Check("engine", "warning", f"the server at {address}: not dialled", move)
+    elif (trouble := _knock(case, {host: address})[host]) is None:
         found = f"the server at {address} answers, and each accepts the other's certificate"
         yield Check("engine", "ok", found)
-    elif said in (NOT_YET, "not dialled"):
-        move = "start the engine's server" if usable else "correct this site's own keys first"
-        yield Check("engine", "warning", f"the server at {address}: {said}", move)
+    elif trouble.cause is Cause.NOBODY_LISTENS:
+        move = "start the engine's server"
+        yield Check("engine", "warning", f"the server at {address}: {trouble.text}", move)
     else:
         move = "is it the kit of this server? Compare address, firewall and clocks"
-        yield Check("engine", "problem", f"the server at {address}: {said}", move)
+        yield Check("engine", "problem", f"the server at {address}: {trouble.text}", move)
 
 
-def _knock(case: Case, addresses: Mapping[str, str]) -> dict[str, str]:
+def _knock(case: Case, addresses: Mapping[str, str]) -> dict[str, Trouble | None]:
     """What `diagnose` says about each peer."""
     keys = keys_of(case)
     # Longer than it is waited for: a time-out in the handshake looks like success.
@@ -108,7 +109,8 @@ def _knock(case: Case, addresses: Mapping[str, str]) -> dict[str, str]:
         peer: partial(diagnose, address, peer, keys, 2 * SECONDS)
         for peer, address in addresses.items()
     }
-    return dict.fromkeys(addresses, NO_ANSWER) | _in_time(works)
+    late: Trouble | None = Trouble(Cause.UNREACHABLE, NO_ANSWER)
+    return dict.fromkeys(addresses, late) | _in_time(works)
 
 
 def _bind(address: str) -> OSError | None:
