@@ -24,7 +24,7 @@ from colonnade.data import own
 from colonnade.data.own import OwnFile
 from colonnade.deploy import member
 from colonnade.deploy import predict as member_predict
-from colonnade.deploy.member import check_data, read_rows
+from colonnade.deploy.setup import Setup, check_data, prepare, read_rows
 from colonnade.errors import RunError
 from colonnade.results.observer import Observer
 from colonnade.role.party import Meter
@@ -89,7 +89,7 @@ def own_file(arguments: argparse.Namespace) -> OwnFile | None:
         raise RunError(f"--data {path}: {error}") from None
 
 
-def setup_of(arguments: argparse.Namespace) -> member.Setup:
+def setup_of(arguments: argparse.Namespace) -> Setup:
     """What the arguments name, checked."""
     shared = federation.load(arguments.federation)
     shared.member(arguments.name)  # a wrong name first, before any file is read
@@ -98,7 +98,7 @@ def setup_of(arguments: argparse.Namespace) -> member.Setup:
 
 def prepared(
     arguments: argparse.Namespace, shared: federation.Federation, own: assembly.OwnRows
-) -> member.Setup:
+) -> Setup:
     """What one party brings to a federation, checked."""
     keys = arguments.keys or shared.path.parent / "keys"
     policy = Policy.load(arguments.policy) if arguments.policy else None
@@ -108,7 +108,7 @@ def prepared(
     if policy is None and predicts and shared.run.found.method.predicts_alone:
         policy = Policy.allowing(())  # it predicts alone: nothing leaves
     device = getattr(arguments, "device", None)
-    return member.prepare(shared, arguments.name, own, keys, policy, device)
+    return prepare(shared, arguments.name, own, keys, policy, device)
 
 
 def _predict(arguments: argparse.Namespace) -> None:

@@ -41,7 +41,7 @@ from colonnade.config import federation as federations
 from colonnade.config.federation import Federation, Member
 from colonnade.data import own
 from colonnade.data.own import OwnFile
-from colonnade.deploy import member
+from colonnade.deploy.setup import forbidden, prepare, read_rows, sends_of
 from colonnade.errors import ColonnadeError, ConfigError, FederationError, RunError
 from colonnade.net import certs
 from colonnade.net.diagnose import diagnose
@@ -212,7 +212,7 @@ def examine_site(path: Path) -> list[Check]:
         return [*(Check("file", "problem", said, move) for said in _problems(error)), *_software()]
 
     def rows(federation: Federation) -> OwnRows:
-        return member.read_rows(folder / file.data, federation, name)
+        return read_rows(folder / file.data, federation, name)
 
     mine = Mine(
         name,
@@ -274,7 +274,7 @@ def _file(federation: Federation) -> Iterator[Check]:
         said = f"parties may come and go; it begins {when.get(federation.on_lost, 'with all')}"
     yield Check("lost party", "ok", said)
     for name in federation.names:
-        for kind in member.sends_of(federation, name):
+        for kind in sends_of(federation, name):
             said = f"{kind.name} ({kind.describe()}) reveals {kind.reveals}"
             yield Check(f"{name} sends", "ok", said)
     digest = federation.sha256
@@ -408,9 +408,9 @@ class _Own:
             yield Check("policy", "problem", said, "give --policy FILE, or [policy] in the file")
             return
         self.policy = policy
-        needed = [kind.name for kind in member.sends_of(self.federation, self.me.name)]
+        needed = [kind.name for kind in sends_of(self.federation, self.me.name)]
         features = None if self.rows is None else self.rows.width
-        bad = list(member.forbidden(self.federation, self.me.name, policy, features))
+        bad = list(forbidden(self.federation, self.me.name, policy, features))
         for said, move in bad:
             yield Check("policy", "problem", said, move)
         if not bad:
@@ -458,7 +458,7 @@ class _Own:
         """Whatever else `colonnade party` would refuse before it calls anybody."""
         mine = self.mine
         try:
-            setup = member.prepare(
+            setup = prepare(
                 self.federation, self.me.name, rows, mine.keys, self.policy, tls=mine.tls
             )
         except ColonnadeError as error:

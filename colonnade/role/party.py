@@ -133,6 +133,8 @@ class Party:
         self.remarks: list[str] = []  # what the user should know about this very run
         self.on_epoch: Callable[[str, dict[str, Any]], None] | None = None
         self.on_checkpoint: Callable[[Party], None] | None = None
+        # Between two steps: a role that only computes has to hear of others, too.
+        self.on_step: Callable[[], None] | None = None
         self.on_phase_end: Callable[[Party], None] | None = None
         self.stop_at: int | None = None  # steps after which to save oneself and stop
         self._kept: dict[str, Any] = {}
@@ -235,6 +237,7 @@ class Party:
             self.meter.epochs = count
             self._last_epoch = position[0] + 1 == count
             self._epochs = count
+            self._between_steps()
             yield position[0]
             if self._enough:
                 self._enough, position[:] = False, [count, 0]
@@ -247,7 +250,12 @@ class Party:
                 self._checkpoint()
             if position[0] == count and self.on_phase_end is not None:
                 self.on_phase_end(self)
+        self._between_steps()
         self._at, self.phase = "", "setup"
+
+    def _between_steps(self) -> None:
+        if self.on_step is not None:
+            self.on_step()
 
     def enough(self) -> None:
         """The phase has ended before its last epoch; nothing of the present one was done."""
@@ -289,6 +297,7 @@ class Party:
             yield batch
             position[1] += 1
             self.steps += 1
+            self._between_steps()
             every = self.schedule.checkpoint_steps
             stop = self.stop_at is not None and self.steps >= self.stop_at
             if stop or (every and self.steps % every == 0):

@@ -14,7 +14,7 @@ from colonnade import assembly
 from colonnade.cli.main import main
 from colonnade.config import federation
 from colonnade.config.federation import Federation, Member
-from colonnade.deploy.member import read_rows
+from colonnade.deploy.setup import read_rows
 from colonnade.errors import DataError, RunError
 from colonnade.net import certs
 from colonnade.wire.policy import Policy
