@@ -25,10 +25,9 @@ from colonnade.config.federation import Federation
 from colonnade.deploy.nvflare import job, kits
 from colonnade.errors import FederationError, RoleFailed, RunError
 from colonnade.results import folder as folders
-from colonnade.results.observer import Observer
+from colonnade.results.observer import Observer, Tally
 from colonnade.results.result import Result, combine, divergence, read_json
 from colonnade.role.party import Meter
-from colonnade.wire import Ledger
 
 POLL_SECONDS = 1.0
 CONNECT_SECONDS = 30.0
@@ -162,7 +161,7 @@ class Console:
         method, options = federation.run.found.method, federation.run.options
         everyone = method.own_labels or method.everyone_labelled(options)
         meters = {name: Meter(everyone or name == federation.holder) for name in federation.names}
-        tally, ended = _Tally(), 0
+        tally, ended = Tally(), 0
         while True:
             status = str(self._api.get_job_meta(number).get("status", ""))
             asked = status == "RUNNING" and ended < len(meters)
@@ -212,18 +211,6 @@ def kit_of(run: Path) -> Path:
 
 
 # ---- inner workings ------------------------------------------------------------------------------
-
-
-class _Tally(Ledger):
-    """What a progress display asks a ledger for: bytes, as the sites report them."""
-
-    def __init__(self) -> None:
-        super().__init__(None)
-        self._by_site: dict[str, int] = {}
-
-    def set(self, site: str, crossed: int) -> None:
-        self._by_site[site] = crossed
-        self.bytes = sum(self._by_site.values()) // 2  # each message is in two ledgers
 
 
 def _folder(
