@@ -166,8 +166,8 @@ def check_data(file: OwnFile | Path | None, shared: Federation, name: str) -> No
         raise RunError(f"colonnade party: give --data FILE, the rows of '{name}', .csv or .npz")
     if file is not None and not needed:
         raise RunError(
-            f"colonnade party: '{name}' plays '{shared.cast[name]}', which brings no rows: leave "
-            "--data away"
+            f"colonnade party: '{name}' plays '{shared.cast[name]}', which brings no rows: omit "
+            "--data"
         )
 
 

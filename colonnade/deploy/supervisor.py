@@ -2,7 +2,7 @@
 
     runs/x/federation.toml   the file that real organisations would share
     runs/x/keys/             an authority and keys for this run alone; removed at its end
-    runs/x/parties/bank/     what the process of 'bank' keeps: see member.py
+    runs/x/parties/bank/     what the process of 'bank' keeps: see records.py
 
 The processes are those of `colonnade party`, and know of each other only what a federation file
 says. This one starts them, starts those again that die, and joins what they leave into one result.

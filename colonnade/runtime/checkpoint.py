@@ -137,7 +137,8 @@ class SharedStart:
 
     def __init__(self, folder: Path, phase: str, members: Sequence[str]) -> None:
         self._folder, self._phase, self._members = folder, phase, tuple(members)
-        self._draft = folder.with_name(f"{folder.name}.{os.getpid()}")  # others may be at it too
+        # Of this process: another run may be making the same.
+        self._draft = folder.with_name(f"{folder.name}.{os.getpid()}")
 
     def snapshots(self) -> dict[str, Any]:
         """What another run has left, by party; nothing if none has."""
