@@ -86,6 +86,7 @@ def foretell(
     book = Ledger(_touched(run / "ledger-predict.jsonl"), through=True)
     asked = replace(setup, task="predict")
     session = connect(asked, book, NoCheckpoints(), _NothingKept(), log, absent=absent)
+    party: Party | None = None
     with (
         closing(book),
         reproducible(settings.run.threads, settings.run.device == "cuda"),
@@ -99,11 +100,11 @@ def foretell(
             if session.play(start, party, partial(_role, setup, party, start.absent)):
                 session.finish(party, {})
         session.leave()
-    if not isinstance(session.returned, Tensor):
-        return None
-    if COMMON in party.state:
+    if party is not None and COMMON in party.state:
         ids = [party.names[row] for row in party.state[COMMON].tolist()]
         log(f"{len(ids)} of {len(party.names)} rows are common to all; the others stay out")
+    if not isinstance(session.returned, Tensor):
+        return None
     return _write(run / "predictions.csv", ids, session.returned, classes)
 
 
