@@ -141,7 +141,17 @@ class Deadlock(ColonnadeError):
 
 
 class RoleFailed(ColonnadeError):
-    """A role raised; the cause is chained."""
+    """A role raised, here or at another party; here the cause is chained."""
+
+    def __init__(self, said: str, party: str = "", error: str = "", text: str = "") -> None:
+        """
+        said   the whole sentence
+        party  whose role it was, where that is known
+        error  the type of its error
+        text   what that error says
+        """
+        self.party, self.error, self.text = party, error, text
+        super().__init__(said)
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:

@@ -20,6 +20,7 @@ from colonnade.cli import party
 from colonnade.cli.progress import Progress
 from colonnade.config import federation
 from colonnade.deploy import member
+from colonnade.deploy.setup import read_rows
 from colonnade.deploy.supervisor import Options
 from colonnade.errors import ConfigError, RoleFailed, RunError
 from colonnade.report import units
@@ -99,7 +100,7 @@ def _with_others(arguments: argparse.Namespace, console: Console) -> tuple[Resul
         )
     shared = federation.load_alignment(arguments.file)
     shared.member(arguments.name)
-    own = member.read_rows(party.own_file(arguments), shared, arguments.name)
+    own = read_rows(party.own_file(arguments), shared, arguments.name)
     setup = party.prepared(arguments, shared, own)
     out = arguments.out or Path("runs") / f"{shared.name}-{arguments.name}"
 

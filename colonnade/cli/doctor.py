@@ -15,7 +15,7 @@ from rich.text import Text
 from colonnade.cli.party import own_file
 from colonnade.config import federation
 from colonnade.deploy import doctor
-from colonnade.deploy.member import read_rows
+from colonnade.deploy.setup import read_rows
 from colonnade.errors import RunError
 
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}

@@ -24,10 +24,11 @@ from colonnade.data import own
 from colonnade.data.own import OwnFile
 from colonnade.deploy import member
 from colonnade.deploy import predict as member_predict
-from colonnade.deploy.member import check_data, read_rows
-from colonnade.errors import RunError
+from colonnade.deploy.setup import Setup, check_data, prepare, read_rows
+from colonnade.errors import ColonnadeError, RunError
 from colonnade.results.observer import Observer, Traffic
 from colonnade.role.progress import Meter
+from colonnade.runtime.control import Trouble
 from colonnade.wire.policy import Policy
 
 METER_SECONDS = 0.5
@@ -48,7 +49,7 @@ def own_file(arguments: argparse.Namespace) -> OwnFile | None:
         raise RunError(f"--data {path}: {error}") from None
 
 
-def setup_of(arguments: argparse.Namespace) -> member.Setup:
+def setup_of(arguments: argparse.Namespace) -> Setup:
     """What the arguments name, checked."""
     shared = federation.load(arguments.federation)
     shared.member(arguments.name)  # a wrong name first, before any file is read
@@ -57,7 +58,7 @@ def setup_of(arguments: argparse.Namespace) -> member.Setup:
 
 def prepared(
     arguments: argparse.Namespace, shared: federation.Federation, own: assembly.OwnRows
-) -> member.Setup:
+) -> Setup:
     """What one party brings to a federation, checked."""
     keys = arguments.keys or shared.path.parent / "keys"
     policy = Policy.load(arguments.policy) if arguments.policy else None
@@ -67,7 +68,7 @@ def prepared(
     if policy is None and predicts and shared.run.found.method.predicts_alone:
         policy = Policy.allowing(())  # it predicts alone: nothing leaves
     device = getattr(arguments, "device", None)
-    return member.prepare(shared, arguments.name, own, keys, policy, device)
+    return prepare(shared, arguments.name, own, keys, policy, device)
 
 
 def _predict(arguments: argparse.Namespace) -> None:
@@ -101,12 +102,11 @@ def main(arguments: argparse.Namespace) -> None:
         return
     if arguments.absent:
         raise RunError("--absent goes with --predict; in training, on_lost says what to do")
-    setup = setup_of(arguments)
-    out = arguments.out or Path("runs") / f"{setup.federation.name}-{arguments.name}"
     if arguments.events:
-        _end_with_parent()
-        member.take_part(setup, out, Events())
+        _supervised(arguments)
         return
+    setup = setup_of(arguments)
+    out = out_of(arguments, setup)
     console = Console(highlight=False, quiet=arguments.json or arguments.quiet)
 
     def say(text: str) -> None:
@@ -129,6 +129,24 @@ def main(arguments: argparse.Namespace) -> None:
     console.print(Text(f"\nresult  {result.path / 'result.json'}\nreport  {page}"), soft_wrap=True)
 
 
+def _supervised(arguments: argparse.Namespace) -> None:
+    """Take part, and tell the process that started this one how it goes."""
+    events = Events()
+    try:
+        setup = setup_of(arguments)
+        _end_with_parent()
+        member.take_part(setup, out_of(arguments, setup), events)
+    except ColonnadeError as error:
+        events.failed(Trouble.of(error, arguments.name))
+        raise
+
+
+def out_of(arguments: argparse.Namespace, setup: Setup) -> Path:
+    """The folder of the run."""
+    folder: Path | None = arguments.out
+    return folder or Path("runs") / f"{setup.federation.name}-{arguments.name}"
+
+
 class Events(Observer):
     """Progress as JSON lines, for the process that started this one."""
 
@@ -136,21 +154,25 @@ class Events(Observer):
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
-    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Traffic) -> None:
-        self._ledger = ledger
+    def began(self, config: Config, meters: Mapping[str, Meter], traffic: Traffic) -> None:
+        self._traffic = traffic
         self._write({"began": True})
         ((_, meter),) = meters.items()
 
         def watch() -> None:
             while not self._ended.wait(METER_SECONDS):
                 self._write(
-                    {"meter": [meter.phase, meter.share, meter.epochs], "bytes": ledger.bytes}
+                    {"meter": [meter.phase, meter.share, meter.epochs], "bytes": traffic.bytes}
                 )
 
         threading.Thread(target=watch, daemon=True).start()
 
     def epoch(self, party: str, row: Mapping[str, Any]) -> None:
-        self._write({"epoch": dict(row), "bytes": self._ledger.bytes})
+        self._write({"epoch": dict(row), "bytes": self._traffic.bytes})
+
+    def failed(self, trouble: Trouble) -> None:
+        """The last event: which party has failed of its own accord, this one or another."""
+        self._write({"failed": {"party": trouble.party, "error": trouble.error}})
 
     def ended(self) -> None:
         self._ended.set()

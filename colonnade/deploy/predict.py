@@ -13,7 +13,9 @@ from __future__ import annotations
 import csv
 import time
 from collections.abc import Collection, Coroutine, Mapping
+from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,9 @@ from colonnade.align.phase import COMMON, aligned
 from colonnade.assembly import OwnRows, ids_of, of
 from colonnade.data import Column, Preparation, Split
 from colonnade.data.own import OwnFile, described, read
-from colonnade.deploy.member import Log, Say, Setup, connect, party_of, signals
+from colonnade.deploy.connect import connect, signals
+from colonnade.deploy.records import Log, Say
+from colonnade.deploy.setup import Setup, party_of
 from colonnade.errors import DataError, MethodError, RunError
 from colonnade.partition import View
 from colonnade.results import folder as folders
@@ -33,7 +37,7 @@ from colonnade.results.result import read_json
 from colonnade.role.method import bind
 from colonnade.role.party import Party
 from colonnade.runtime.checkpoint import NoCheckpoints
-from colonnade.runtime.control import Start, Work
+from colonnade.runtime.control import Start
 from colonnade.runtime.drive import drive, reproducible
 from colonnade.wire import Kind, Ledger, Peer, Recv, Value, Wire
 
@@ -74,59 +78,60 @@ def foretell(
     say: Say | None = None,
 ) -> Path | None:
     """Predict with the others; the file of this party's predictions, if it is one that predicts."""
-    settings = setup.settings
-    method = settings.found.method
-    cast = setup.cast
-    method.check_absent(absent, cast, settings.options)
-    ids = list(ids)
+    settings, method = setup.settings, setup.settings.found.method
+    method.check_absent(absent, setup.cast, settings.options)
     log = Log(run / "log-predict.txt", say)
-    result = read_json(run / "result.json")
+    classes = read_json(run / "result.json")["data"]["classes"]
     saved = _saved(run, setup.name)
     book = Ledger(_touched(run / "ledger-predict.jsonl"), through=True)
-
-    def party(start: Start) -> Party:
-        made = _party(setup, saved, tuple(result["data"]["classes"]))
-        if method.signs(settings.options):
-            made.identity = setup.identity(f"predict {start.run} attempt {start.attempt}")
-        return made
-
-    def account(me: Party) -> dict[str, Any]:
-        if COMMON in me.state:
-            ids[:] = [me.names[row] for row in me.state[COMMON].tolist()]
-            log(f"{len(ids)} of {len(me.names)} rows are common to all; the others stay out")
-        return {}
-
-    def conclude(accounts: Mapping[str, Any], absent: tuple[str, ...]) -> None: ...
-
-    def role(me: Party, wire: Wire, without: frozenset[str]) -> Coroutine[Any, Any, Any]:
-        predicting = method.roles[me.role].predict
-        bound = bind(predicting, me, cast, wire, settings.options, without, split=SPLIT)
-        bringing = [n for n, part in cast.items() if method.roles[part].rows and n not in without]
-        peers = [Peer(name, wire) for name in bringing if name != me.name]
-        if settings.align is None or not peers:
-            return bound
-        return aligned(bound, me, peers, settings.align)
-
-    work = Work(
-        party=party,
-        role=role,
-        mark=lambda start: None,
-        account=account,
-        conclude=conclude,
-        may_lose=lambda lost: "Name who is absent, at every party, to predict without them. ",
-        told={},
-        log=log,
-    )
-    session = connect(replace(setup, task="predict"), book, NoCheckpoints(), work, absent=absent)
-    with reproducible(settings.run.threads, settings.run.device == "cuda"), signals(session.stop):
-        try:
-            session.serve()
-        finally:
-            book.close()
-    logits = session.returned
-    if not isinstance(logits, Tensor):
+    asked = replace(setup, task="predict")
+    session = connect(asked, book, NoCheckpoints(), _NothingKept(), log, absent=absent)
+    party: Party | None = None
+    with (
+        closing(book),
+        reproducible(settings.run.threads, settings.run.device == "cuda"),
+        signals(session.stop),
+        session.connected(),
+    ):
+        while (start := session.next_start()) is not None:
+            party = _party(setup, saved, tuple(classes))
+            if method.signs(settings.options):
+                party.identity = setup.identity(f"predict {start.run} attempt {start.attempt}")
+            if session.play(start, party, partial(_role, setup, party, start.absent)):
+                session.finish(party, {})
+        session.leave()
+    if party is not None and COMMON in party.state:
+        ids = [party.names[row] for row in party.state[COMMON].tolist()]
+        log(f"{len(ids)} of {len(party.names)} rows are common to all; the others stay out")
+    if not isinstance(session.returned, Tensor):
         return None
-    return _write(run / "predictions.csv", ids, logits, result["data"]["classes"])
+    return _write(run / "predictions.csv", ids, session.returned, classes)
+
+
+class _NothingKept:
+    """Predicting is short: a process that dies begins again, and no member may be lost."""
+
+    def mark(self, start: Start) -> None: ...
+
+    def publish(self, party: Party) -> None: ...
+
+    def may_lose(self, absent: frozenset[str]) -> str:
+        return "Name who is absent, at every party, to predict without them. "
+
+
+def _role(
+    setup: Setup, party: Party, absent: Collection[str], wire: Wire
+) -> Coroutine[Any, Any, Any]:
+    """The predicting role, after an alignment where the settings ask for one."""
+    settings, missing = setup.settings, frozenset(absent)
+    roles, cast = settings.found.method.roles, setup.cast
+    predict = roles[party.role].predict
+    role = bind(predict, party, cast, wire, settings.options, missing, split=SPLIT)
+    bringing = [name for name, part in cast.items() if roles[part].rows and name not in missing]
+    peers = [Peer(name, wire) for name in bringing if name != party.name]
+    if settings.align is None or not peers:
+        return role
+    return aligned(role, party, peers, settings.align)
 
 
 def foretell_alone(
@@ -139,7 +144,7 @@ def foretell_alone(
     """Predict without a word to anybody, with the newest models there are."""
     settings, me = setup.settings, setup.name
     if absent:
-        raise RunError(f"--absent: '{me}' predicts alone, whoever is there; leave it away")
+        raise RunError(f"--absent: '{me}' predicts alone, whoever is there; omit it")
     saved = _saved(run, me, unfinished=True)
     if say is not None:
         say(f"models of {_reached(saved)}")

@@ -2,7 +2,7 @@
 
     runs/x/federation.toml   the file that real organisations would share
     runs/x/keys/             an authority and keys for this run alone; removed at its end
-    runs/x/parties/bank/     what the process of 'bank' keeps: see member.py
+    runs/x/parties/bank/     what the process of 'bank' keeps: see records.py
 
 The processes are those of `colonnade party`, and know of each other only what a federation file
 says. This one starts them, starts those again that die, and joins what they leave into one result.
@@ -75,6 +75,7 @@ class Child:
     process: subprocess.Popen[str]
     started: int = 1
     errors: list[str] = field(default_factory=list)
+    failed: str = ""  # which party has failed of its own accord, as this one says; "": nothing
     readers: list[threading.Thread] = field(default_factory=list)
 
     def close(self) -> None:
@@ -217,7 +218,7 @@ class _Supervisor:
         self.ready = 0.0
         self.events: SimpleQueue[tuple[Child, dict[str, Any]]] = SimpleQueue()
         self.meters = {name: Meter(party.labelled) for name, party in assembly.parties.items()}
-        self.ledger = Tally()
+        self.traffic = Tally()
         self.children: dict[str, Child] = {}
         self.warnings: list[str] = []
         self.ended = 0.0  # when the first process had nothing left to do
@@ -306,7 +307,7 @@ class _Supervisor:
             elif code == STOPPED:  # by somebody else; it has told the others
                 raise KeyboardInterrupt(f"the process of '{name}' was stopped")
             elif code in TYPED or child.started > self.options.restarts:
-                raise RoleFailed(self._why(child, code))
+                raise self._failure(child, code)
             else:
                 self._tell_of(child, code)
                 child.started += 1
@@ -338,16 +339,19 @@ class _Supervisor:
         self.warnings.append(text)
         self.observer.note(text)
 
-    def _why(self, child: Child, code: int) -> str:
-        """The first party that says something of its own, not that another has stopped."""
+    def _failure(self, child: Child, code: int) -> RoleFailed:
+        """The first party that says something of its own, not that another has failed."""
+        self._hear(0.0)
         texts = {c.name: "\n".join(c.errors).strip() for c in self.children.values()}
-        own = {n: t for n, t in texts.items() if t and "has stopped:" not in t}
+        others = {c.name for c in self.children.values() if c.failed not in ("", c.name)}
+        own = {n: t for n, t in texts.items() if t and n not in others}
         name, text = next(iter(own.items()), (child.name, texts.get(child.name, "")))
         if code < 0 and not own:
             text = f"its process was ended by {signal.Signals(-code).name}"
             name = child.name
         again = f" (started {child.started} times)" if child.started > 1 else ""
-        return f"'{name}'{again}: {text or f'its process ended with code {code}'}"
+        text = text or f"its process ended with code {code}"
+        return RoleFailed(f"'{name}'{again}: {text}", name, text=text)
 
     def _hear(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -356,11 +360,13 @@ class _Supervisor:
                 child, event = self.events.get(timeout=max(0.0, until - time.monotonic()))
             except Empty:
                 return
+            if "failed" in event:
+                child.failed = event["failed"]["party"]
             if "began" in event and not self.ready:
                 self.ready = time.perf_counter() - self.began
-                self.observer.began(self.settings, self.meters, self.ledger)
+                self.observer.began(self.settings, self.meters, self.traffic)
             if "bytes" in event:
-                self.ledger.set(child.name, event["bytes"])
+                self.traffic.set(child.name, event["bytes"])
             if "epoch" in event:
                 self.observer.epoch(child.name, event["epoch"])
             if "meter" in event:

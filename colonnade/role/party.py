@@ -69,6 +69,8 @@ class Party:
         self.remarks: list[str] = []  # what the user should know about this very run
         self.on_epoch: Callable[[str, dict[str, Any]], None] | None = None
         self.on_checkpoint: Callable[[Party], None] | None = None
+        # Between two steps: a role that only computes has to hear of others, too.
+        self.on_step: Callable[[], None] | None = None
         self.on_phase_end: Callable[[Party], None] | None = None
         self._log: dict[str, list[Tensor]] = defaultdict(list)  # "loss", or "loss/shop"
 
@@ -136,6 +138,7 @@ class Party:
         count = self.schedule.epochs if count is None else count
         at = self.progress
         while at.enter(phase, count):
+            self._between_steps()
             yield at.epochs_of(phase)
             if not at.leave(phase):
                 self._checkpoint()
@@ -145,6 +148,11 @@ class Party:
                 self._checkpoint()
             if at.epochs_of(phase) == count and self.on_phase_end is not None:
                 self.on_phase_end(self)
+        self._between_steps()
+
+    def _between_steps(self) -> None:
+        if self.on_step is not None:
+            self.on_step()
 
     def enough(self) -> None:
         """The phase has ended before its last epoch; nothing of the present one was done."""
@@ -178,7 +186,9 @@ class Party:
         for batch in batched(split, self._intake(), self.name, order, size, start, moves):
             self._set_rates(at.epochs_done(total))
             yield batch
-            saves, stops = at.count_step()
+            at.count_step()
+            self._between_steps()
+            saves, stops = at.due()
             if saves:
                 self._checkpoint()
             if stops:

@@ -137,7 +137,8 @@ class SharedStart:
 
     def __init__(self, folder: Path, phase: str, members: Sequence[str]) -> None:
         self._folder, self._phase, self._members = folder, phase, tuple(members)
-        self._draft = folder.with_name(f"{folder.name}.{os.getpid()}")  # others may be at it too
+        # Of this process: another run may be making the same.
+        self._draft = folder.with_name(f"{folder.name}.{os.getpid()}")
 
     def snapshots(self) -> dict[str, Any]:
         """What another run has left, by party; nothing if none has."""
@@ -263,30 +264,27 @@ class OwnCheckpoints:
         return sorted(complete)
 
 
-class NoCheckpoints(OwnCheckpoints):
-    """For work that is short enough to be done again."""
+class NoCheckpoints:
+    """For work that is short enough to be done again: it begins from the beginning."""
 
-    def __init__(self) -> None:
-        super().__init__(Path(), lambda: None)
+    finished = committed = False
 
     def save(self, party: Party) -> str:
         return ""
 
     def finish(self, party: Party) -> None: ...
 
-    @property
-    def finished(self) -> bool:
-        return False
-
     def held(self) -> list[str]:
         return []
 
-    @property
-    def committed(self) -> bool:
-        return False
-
     def go_back(self, label: str | None) -> dict[str, Any] | None:
         return None
+
+    def newest(self) -> dict[str, Any] | None:
+        return None
+
+    def last_word(self) -> dict[str, Any]:
+        return {}
 
     def commit(self, label: str) -> None: ...
 

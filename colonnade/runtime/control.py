@@ -1,16 +1,34 @@
-"""What the processes of a federation say to each other, and how the hub chooses where to begin."""
+"""What the processes of a federation say to each other.
+
+Each word is a type below. It travels as its name and its fields in JSON; one that does not fit a
+frame travels in pieces. protocol.py says who may say which word, and what is done about it;
+choice.py says how the hub chooses where all begin.
+"""
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeVar
 
-from colonnade.errors import FederationError
-from colonnade.role.party import Party
+from colonnade.errors import CodecError, ColonnadeError, RoleFailed
+from colonnade.net.frame import HEAD_BYTES, Control
 
 Place = tuple[str, int, int]  # phase, epoch, step
+RunName = str  # 16 hexadecimal digits
+Said = TypeVar("Said")
+
+TICK = 0.2  # seconds between two looks at the clock
+WAIT_NOTE_SECONDS = 30.0  # between two notes of who is waited for
+MORE = "more of "  # a word of which another piece follows
+WORD_BYTES, WORDS_BYTES = HEAD_BYTES // 2, 256 << 20  # of a piece; of all of them
+TEXT_CHARACTERS = 2000  # of an error that others are told of
+NONSENSE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
+
+
+class GoBack(BaseException):
+    """No error: this party starts again from a checkpoint. No role may catch it."""
 
 
 @dataclass(frozen=True)
@@ -22,23 +40,12 @@ class Patience:
     silence: float = 3600.0  # seconds without a message, although connected
 
 
-@dataclass(frozen=True)
-class Start:
-    """The hub's word: everybody begins here."""
-
-    run: str
-    attempt: int
-    label: str | None  # of the common checkpoint; None: from the beginning
-    absent: tuple[str, ...] = ()
-    skip: Place | None = None  # after a loss: nothing before it is done again
-    lives: Mapping[str, str] = field(default_factory=dict)  # which process of each party it is
-    told: Mapping[str, Any] = field(default_factory=dict)  # by the hub: the classes
-    ended: bool = False  # only the results are missing
+# ---- the words -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Join:
-    """A member's word: it is here, and this is what it holds."""
+    """I am here, and this is what I hold."""
 
     life: str
     run: str
@@ -49,55 +56,174 @@ class Join:
 
 
 @dataclass(frozen=True)
-class Work:
-    """What a session is given to do; all of it is the caller's."""
+class Start:
+    """Everybody begins here."""
 
-    party: Callable[[Start], Party]  # a new one, not yet resumed
-    role: Callable[[Party, Any, frozenset[str]], Coroutine[Any, Any, Any]]
-    mark: Callable[[Start], None]  # remember on disk which attempt this is
-    account: Callable[[Party], dict[str, Any]]  # of a role that has ended; its models are saved
-    conclude: Callable[[Mapping[str, Any], tuple[str, ...]], None]  # all accounts, warnings
-    may_lose: Callable[[frozenset[str]], str]  # why not to go on without these; "" if it may
-    told: Mapping[str, Any]  # what the hub tells everybody
-    log: Callable[[str], None]
-    publish: Callable[[Party], None] = lambda party: None  # what it can do by now, for others
-
-
-def choose_run(run: str, joins: Mapping[str, Join]) -> str:
-    """Which run this is: the hub's own, one that others are in and have nothing to lose of, or a
-    new one. Whoever is in another is named."""
-    nothing_to_lose = not any(join.held or join.finished for join in joins.values())
-    theirs = next((join.run for join in joins.values() if join.run), "")
-    run = run or (theirs if nothing_to_lose else "") or secrets.token_hex(8)
-    strangers = [
-        f"'{name}' brings a folder of run {join.run}, the others are of {run}: give it another "
-        "--out, or the folder of this run"
-        for name, join in joins.items()
-        if join.run not in ("", run)
-    ]
-    if strangers:
-        raise FederationError(strangers)
-    return run
+    run: RunName
+    attempt: int
+    label: str | None  # of the common checkpoint; None: from the beginning
+    absent: tuple[str, ...] = ()
+    skip: Place | None = None  # after a loss: nothing before it is done again
+    lives: Mapping[str, str] = field(default_factory=dict)  # which process of each party it is
+    told: Mapping[str, Any] = field(default_factory=dict)  # by the hub: the classes
+    ended: bool = False  # only the results are missing
 
 
-def choose_label(joins: Mapping[str, Join]) -> str | None:
-    """The newest checkpoint that everybody holds, or whose role has ended; None: there is none."""
-    order: tuple[str, ...] = next((j.held for j in joins.values() if not j.finished), ())
-    order = order or max((join.held for join in joins.values()), key=len)
-    common = [
-        label
-        for label in order
-        if all(label in join.held or join.finished for join in joins.values())
-    ]
-    return common[-1] if common else None
+@dataclass(frozen=True)
+class Halt:
+    """Everybody goes back to the last common checkpoint, and joins again."""
+
+    why: str
 
 
-def first_new_step(skip: Place | None, joins: Iterable[Join]) -> Place:
-    """The first step that nobody has begun with the members there were before."""
-    fresh = [place for place in (skip, *(join.fresh for join in joins)) if place]
-    phases = {phase for phase, _, _ in fresh}
-    if len(phases) > 1:
-        raise FederationError(
-            [f"the parties are in different phases ({', '.join(sorted(phases))}): resume later"]
-        )
-    return max(fresh, default=("train", 0, 0))
+@dataclass(frozen=True)
+class Saved:
+    """I have written this checkpoint."""
+
+    label: str
+
+
+@dataclass(frozen=True)
+class Commit:
+    """All have written this checkpoint: drop what is older."""
+
+    label: str
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """My role has been waiting for this for some time."""
+
+    what: str
+
+
+@dataclass(frozen=True)
+class Going:
+    """My role waits no longer."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """My role has ended, and this is its account."""
+
+    account: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class End:
+    """All roles have ended: write your results."""
+
+
+@dataclass(frozen=True)
+class Bye:
+    """My results are on disk; I need nobody any more."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """I was asked to stop; have everybody save themselves and stop."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class StopAt:
+    """Everybody saves themselves after so many steps, and stops."""
+
+    steps: int
+    why: str
+
+
+@dataclass(frozen=True)
+class Quit:
+    """I have stopped: whoever still runs should stop, too."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """A party has failed of its own accord: nobody needs to wait for it."""
+
+    party: str
+    error: str  # the type of it
+    text: str
+    refused: bool = False  # it is the one who hears this that may not take part
+
+    @classmethod
+    def of(cls, error: ColonnadeError, me: str) -> Trouble:
+        """What others should know of an error at `me`, which may only pass on another party's."""
+        if isinstance(error, RoleFailed) and error.party not in ("", me):
+            return cls(error.party, error.error, error.text)
+        return cls(me, type(error).__name__, str(error)[:TEXT_CHARACTERS])
+
+    def failure(self) -> RoleFailed:
+        """The same, as an error of the party that has heard of it."""
+        said = f"'{self.party}' has stopped: {self.error}: {self.text}"
+        return RoleFailed(said, self.party, self.error, self.text)
+
+
+# ---- from JSON and to frames ---------------------------------------------------------------------
+
+
+def read(word: type[Said], content: Mapping[str, Any]) -> Said:
+    """A word of this type from its fields; raises one of NONSENSE."""
+    parts: Any = fields(word)  # type: ignore[arg-type]
+    return word(**{part.name: _READERS[part.type](content[part.name]) for part in parts})
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(str(name) for name in value)
+
+
+def _place(value: Any) -> Place:
+    phase, epoch, step = value
+    return str(phase), int(epoch), int(step)
+
+
+def _table(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise TypeError(f"{value!r} is no table")
+    return value
+
+
+_READERS: Mapping[str, Callable[[Any], Any]] = {  # by the annotation of a field
+    "str": str,
+    "int": int,
+    "bool": bool,
+    "RunName": lambda value: f"{int(value, 16):016x}",
+    "str | None": lambda value: None if value is None else str(value),
+    "Place | None": lambda value: None if value is None else _place(value),
+    "tuple[str, ...]": _names,
+    "Mapping[str, str]": lambda value: {k: str(v) for k, v in _table(value).items()},
+    "Mapping[str, Any]": _table,
+}
+
+
+def frames(name: str, said: Any) -> Iterator[Any]:
+    """A word as the frames it travels in: several for the account of a long run."""
+    text = json.dumps({one.name: getattr(said, one.name) for one in fields(said)})
+    while len(text) > WORD_BYTES:
+        yield Control(word=MORE + name, content=text[:WORD_BYTES])
+        text = text[WORD_BYTES:]
+    yield Control(word=name, content=text)
+
+
+class Pieces:
+    """Puts words together that come in pieces; pieces of different words may alternate."""
+
+    def __init__(self) -> None:
+        self._begun: dict[tuple[str, str], str] = {}  # (sender, name) of which more will come
+
+    def take(self, sender: str, control: Any) -> tuple[str, str] | None:
+        """The name and the whole text of a word, once its last piece has come."""
+        name = control.word.removeprefix(MORE)
+        text = self._begun.pop((sender, name), "") + control.content
+        if len(text) > WORDS_BYTES:
+            raise CodecError(f"'{sender}' does not come to an end: {len(text)} bytes")
+        if control.word.startswith(MORE):
+            self._begun[sender, name] = text
+            return None
+        return name, text
+
+    def forget(self, sender: str) -> None:
+        """The process that began them is gone."""
+        self._begun = {key: text for key, text in self._begun.items() if key[0] != sender}

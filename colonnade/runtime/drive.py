@@ -78,10 +78,10 @@ def where(party: Party, role: Coroutine[Any, Any, Any], error: BaseException) ->
 
 def failed(party: Party, role: Coroutine[Any, Any, Any], error: Exception) -> RoleFailed:
     """An error of the method itself, with the same."""
-    return RoleFailed(
-        f"'{party.name}' ({party.role}) failed {_place(party)}: "
-        f"{type(error).__name__}: {error}{_line(error, party, role)}"
-    )
+    name = type(error).__name__
+    place = f"'{party.name}' ({party.role}) failed {_place(party)}"
+    said = f"{place}: {name}: {error}{_line(error, party, role)}"
+    return RoleFailed(said, party.name, name, str(error))
 
 
 def _place(party: Party) -> str:

@@ -1,4 +1,4 @@
-"""The same session where parties come and go: nobody goes back because another one has gone.
+"""Membership where parties come and go: nobody goes back because another one has gone.
 
     every party   keeps its own checkpoints, and goes on from its own newest one
     the hub       lets in whoever joins, at any time: `start` to that one alone, with an attempt of
@@ -7,383 +7,345 @@
                   not wait for it without a limit, and at the end conclude alone
 
 A role sees a peer that is away by `peer.reachable`, by a `recv_any` that brings nothing, and by
-messages that begin anew. What is sent to such a peer is not sent, and counted.
+messages that begin again. What is sent to such a peer is not sent, and counted.
 """
 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict
-from queue import Empty
-from typing import Any
+from typing import TYPE_CHECKING
 
 from colonnade.errors import FederationError, PeerLost
 from colonnade.net.link import Link
 from colonnade.role.party import Party
 from colonnade.role.progress import Stopped
-from colonnade.runtime.control import Join, Start, choose_run
-from colonnade.runtime.session import GOODBYE_SECONDS, TICK, WAIT_NOTE_SECONDS, Session, _GoBack
-from colonnade.wire import Kind, Recv, Value
+from colonnade.runtime import watch
+from colonnade.runtime.choice import choose_run
+from colonnade.runtime.control import (
+    TICK,
+    WAIT_NOTE_SECONDS,
+    Done,
+    End,
+    GoBack,
+    Join,
+    Start,
+    StopAt,
+    Trouble,
+)
+from colonnade.wire import Recv
 from colonnade.wire.ledger import AWAY
 
+if TYPE_CHECKING:
+    from colonnade.runtime.session import Session
+
 ALONE_SECONDS = 30.0  # that a hub is waited for, at a party's return and at its end
+LATECOMER_SECONDS = 10.0  # that a hub which has finished waits for others to say that they have
 
 
-class LooseSession(Session):
-    """One party's part in a run in which parties come and go."""
+class Elastic:
+    """Parties come, go and return while the others go on."""
 
-    back_to = "the newest checkpoint"
+    elastic = True
+    goes_back_to = "the newest checkpoint"
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
-        self._came_back = bool(self._run)  # an earlier process of this party was in the run
+    def __init__(self, came_back: bool = False) -> None:
+        """came_back: an earlier process of this party was in the run."""
+        self._came_back = came_back
         self._admitted: dict[str, str] = {}  # peer: which process of it this one talks with
-        self._unsent: Counter[str] = Counter()
-        self._missed: set[str] = set()  # peers to whom the last message was not sent
-        self._over: set[str] = set()  # peers whose role has ended
-        self._own_account: dict[str, Any] | None = None  # of a role that has ended
-        self._remarks: tuple[str, ...] = ()  # who was away at the end
-        for link in self.mesh.links.values():
-            link.loose = True
 
-    # ---- messages ----------------------------------------------------------------------------
+    # ---- begin ---------------------------------------------------------------------------------
 
-    def put(self, party: Party, receiver: str, kind: Kind, value: Value) -> None:
-        if receiver in self.mesh.links and not self.reaches(receiver):
-            self._unsent[f"message to '{receiver}', which was not there"] += 1
-            if receiver not in self._missed:
-                self.work.log(f"'{receiver}' is not there: '{kind.name}' is not sent")
-            self._missed.add(receiver)
-            return
-        self._missed.discard(receiver)
-        self.post.put(party, receiver, kind, value)
-
-    def reaches(self, peer: str) -> bool:
-        self._glance()
-        link = self.mesh.links.get(peer)
-        if link is None or peer in self._over:
-            return False
-        return link.up and self._admitted.get(peer) == link.life_of()
-
-    def refused(self) -> dict[str, int]:
-        return {**super().refused(), **self._unsent}
-
-    def _glance(self) -> None:
-        """Take in what has come; a role that only computes would never notice that a peer is back,
-        or that it is to stop."""
-        try:
-            while True:
-                self._handle(self.mesh.inbox.get_nowait())
-        except Empty:
-            pass
-
-    # ---- begin -------------------------------------------------------------------------------
-
-    def _gather(self) -> Start:
-        self._playing, self._start, self._own_account = False, None, None
-        start = self._open() if self.is_hub else self._enter()
+    def gather(self, session: Session) -> Start | None:
+        """The hub begins with those who are there; others are let in by the hub, or go on alone."""
+        start = self._open(session) if session.is_hub else self._enter(session)
         if start.ended:
-            self._keep_what_was_reached(start)
-            return start
-        self._playing = True
-        held = self._checkpoints.held()
-        place = held[-1] if held else "the beginning"
-        self.work.log(f"attempt {start.attempt}: '{self.me}' starts from {place}")
+            return start if self._can_keep_something(session) else None
+        session.playing = True
+        place = _newest(session)
+        session.log(f"attempt {start.attempt}: '{session.me}' starts from {place}")
         return start
 
-    def _open(self) -> Start:
+    def _open(self, session: Session) -> Start:
         """The hub begins: with all, or with those who are there if that may be."""
-        self._joins[self.me] = self._join()
+        session.joins[session.me] = session.join()
         began, told = time.monotonic(), 0.0
-        while not self._may_begin(time.monotonic() - began):
+        while not self._may_begin(session, time.monotonic() - began):
             if time.monotonic() - told > WAIT_NOTE_SECONDS:
                 told = time.monotonic()
-                self.work.log(f"waiting for {', '.join(self._not_joined())}")
-            self._pump(TICK)
-        if later := self._not_joined():
-            self.work.log(f"begins without {', '.join(later)}, who may come later")
-        self._run = choose_run(self._run, self._joins)
-        start = self._new_start(self._joins)
-        for name in self._joins:
-            if name != self.me:
-                self._admit(name, start)
-        self._joins = {}
+                session.log(f"waiting for {', '.join(_not_joined(session))}")
+            session.pump(TICK)
+        if later := _not_joined(session):
+            session.log(f"begins without {', '.join(later)}, who may come later")
+        session.run = choose_run(session.run, session.joins)
+        start = self._new_start(session, session.joins)
+        for name in session.joins:
+            if name != session.me:
+                self._admit(session, name, start)
+        session.joins = {}
         return start
 
-    def _not_joined(self) -> list[str]:
-        return [name for name in self.members if name not in self._joins]
-
-    def _may_begin(self, seconds: float) -> bool:
-        somebody, patience = len(self._joins) > 1, self.patience
-        if not self._not_joined():
+    def _may_begin(self, session: Session, seconds: float) -> bool:
+        somebody, patience = len(session.joins) > 1, session.patience
+        if not _not_joined(session):
             return True
-        if self._checkpoints.finished:  # nothing is left to do; some may still have to say so
-            return seconds > min(GOODBYE_SECONDS, patience.deadline / 2)
+        if session.checkpoints.finished:  # nothing is left to do; some may still have to say so
+            return seconds > min(LATECOMER_SECONDS, patience.deadline / 2)
         if self._came_back:  # in the middle of a run, where some may be away
             return somebody
         return patience.on_lost == "continue" and somebody and seconds > patience.deadline
 
-    def _new_start(self, joins: dict[str, Join]) -> Start:
+    def _new_start(self, session: Session, joins: dict[str, Join]) -> Start:
         """The next attempt, on disk before anybody knows of it."""
-        self._attempt = max(self._attempt, *(join.attempt for join in joins.values())) + 1
-        lives = {self.me: self.mesh.incarnation.hex()}
+        attempt = max(session.attempt, *(join.attempt for join in joins.values())) + 1
+        session.attempt = attempt
+        lives = {session.me: session.mesh.incarnation.hex()}
         lives |= {name: join.life for name, join in joins.items()}
-        start = Start(self._run, self._attempt, None, lives=lives, told=dict(self.work.told))
-        self.work.mark(start)
+        start = Start(session.run, attempt, None, lives=lives, told=session.told)
+        session.keeper.mark(start)
         return start
 
-    def _admit(self, peer: str, start: Start) -> None:
-        """From here on the two talk, and both begin to count at nought."""
+    def _admit(self, session: Session, peer: str, start: Start) -> None:
+        """From here on the two talk, and both begin to count at zero."""
         self._admitted[peer] = start.lives[peer]
-        self._missed.discard(peer)
-        self._over.discard(peer)
-        self._waits.pop(peer, None)
-        self.post.admit(peer, int(start.run, 16), start.attempt)
-        if self.is_hub:
-            self._tell(peer, "start", asdict(start))
-            if self._own_account is not None:
-                self._tell(peer, "end", {})
+        session.unsent.discard(peer)
+        session.roles_over.discard(peer)
+        session.waits.pop(peer, None)
+        session.post.admit(peer, int(start.run, 16), start.attempt)
+        if session.is_hub:
+            session.tell(peer, start)
+            if session.own_account is not None:
+                session.tell(peer, End())
 
-    def _enter(self) -> Start:
+    def _enter(self, session: Session) -> Start:
         """Be let in by the hub; a party that has been in this run goes on alone without it."""
-        if self._hub_known:
-            self._tell(self.hub, "join", asdict(self._join()))
+        if session.hub_known:
+            session.tell(session.hub, session.join())
         began = time.monotonic()
-        while self._start is None:
-            self._pump(TICK)
-            if self._came_back and self._hub_away_since(began) > self._patient_seconds:
-                self.work.log(f"'{self.hub}' cannot be reached: going on alone")
-                return Start(self._run, self._attempt, None, told=dict(self.work.told))
-        return self._start
+        while session.start is None:
+            session.pump(TICK)
+            if self._came_back and _hub_away_since(session, began) > _patient_seconds(session):
+                session.log(f"'{session.hub}' cannot be reached: going on alone")
+                return Start(session.run, session.attempt, None, told=session.told)
+        return session.start
 
-    def _keep_what_was_reached(self, start: Start) -> None:
+    def _can_keep_something(self, session: Session) -> bool:
         """The federation has ended while this party was away: its newest checkpoint is what it
-        has."""
-        self.work.log("the federation has ended")
-        self._note_away([self.hub])
-        if self._checkpoints.finished:
-            return
-        snapshot = self._checkpoints.newest()
-        if snapshot is None:
-            raise FederationError(
-                [f"the federation has ended, and '{self.me}' has trained nothing: it came too late"]
-            )
-        party = self.work.party(start)
-        party.resume(snapshot)
-        self.work.account(party)
-        place = self._checkpoints.held()[-1]
-        self._remarks += (f"the federation had ended: '{self.me}' kept what it had at {place}",)
+        has, unless its role had ended, too."""
+        session.log("the federation has ended")
+        _note_away(session, [session.hub])
+        if session.checkpoints.finished:
+            return False
+        if not session.checkpoints.held():
+            text = f"the federation has ended, and '{session.me}' has trained nothing: it came "
+            raise FederationError([f"{text}too late"])
+        return True
 
-    def _note_away(self, names: Iterable[str]) -> None:
-        """In the ledger too: what was sent to them, or by them, may be lost."""
-        for name in names:
-            text = AWAY.format(name)
-            self.post.ledger.note(text)
-            self._remarks += (text,)
-
-    # ---- play --------------------------------------------------------------------------------
-
-    def _play(self, start: Start) -> Party:
-        if self.is_hub and self._checkpoints.finished:
+    def resume(self, session: Session, start: Start, party: Party) -> bool:
+        """Bring a party to its own newest checkpoint; whether its role has something left to do."""
+        checkpoints = session.checkpoints
+        if session.is_hub and checkpoints.finished:
             # It died before it could conclude; those who have heard that it ended are gone.
-            party = self.work.party(start)
-            party.resume(self._checkpoints.last_word())
-            return party
-        return super()._play(start)
+            party.resume(checkpoints.last_word())
+            return False
+        snapshot = checkpoints.newest()
+        if snapshot is not None:
+            party.resume(snapshot)
+        if start.ended:
+            place = _newest(session)
+            session.remark(f"the federation had ended: '{session.me}' kept what it had at {place}")
+        return not start.ended
 
-    def _snapshot(self, start: Start) -> dict[str, Any] | None:
-        return self._checkpoints.newest()
+    # ---- play ----------------------------------------------------------------------------------
 
-    def _open_post(self, start: Start) -> None: ...  # `_admit` has, for each pair by itself
+    def reaches(self, session: Session, peer: str) -> bool:
+        """Whether this peer is connected, was let in, and still plays."""
+        link = session.mesh.links.get(peer)
+        if link is None or peer in session.roles_over:
+            return False
+        return link.up and self._admitted.get(peer) == link.life_of()
 
-    def _checkpoint(self, party: Party) -> None:
-        self._checkpoints.commit(self._checkpoints.save(party))  # nobody else has to hold it
-        self.work.publish(party)
-        self._pump(0.0)
+    def checkpoint(self, session: Session, party: Party) -> None:
+        """Write one; nobody else has to hold it."""
+        session.checkpoints.commit(session.checkpoints.save(party))
+        session.keeper.publish(party)
+        session.pump(0.0)
 
-    def _check_silence(self, wanted: Recv, began: float) -> None:
-        if wanted.within is not None:
-            return
-        names = [peer.name for peer in wanted.peers]
-        if not self.is_hub and any(n in self._missed and self.reaches(n) for n in names):
-            raise _GoBack("it waits for an answer to what was not sent")
-        away = [self._away_since(self.mesh.links[n], began) for n in names if n in self.mesh.links]
-        over = self._over.issuperset(names) and not any(
-            self.post.holds(name, wanted.kind) for name in names
+    def check_wait(self, session: Session, wanted: Recv, began: float) -> None:
+        """Nobody waits for a peer that will never answer."""
+        names, links = [peer.name for peer in wanted.peers], session.mesh.links
+        if not session.is_hub and any(
+            name in session.unsent and self.reaches(session, name) for name in names
+        ):
+            raise GoBack("it waits for an answer to what was not sent")
+        away = [_away_since(links[name], began) for name in names if name in links]
+        over = session.roles_over.issuperset(names) and not any(
+            session.post.holds(name, wanted.kind) for name in names
         )
-        if away and (min(away) > self.patience.deadline or over):
-            why = "its role has ended" if over else self._missing(min(away))
-            steps = self._party.progress.steps if self._party is not None else 0
-            raise PeerLost(self.me, names[0], wanted.kind.name, steps, why)
-        super()._check_silence(wanted, began)
+        if away and (min(away) > session.patience.deadline or over):
+            why = "its role has ended" if over else watch.missing(session, min(away))
+            raise PeerLost(session.me, names[0], wanted.kind.name, session.steps, why)
 
-    def _away_since(self, link: Link, began: float) -> float:
-        """For how many seconds, at most since a moment; 0: it is there."""
-        return 0.0 if link.up else time.monotonic() - max(link.since, began)
-
-    def _hub_away_since(self, began: float) -> float:
-        return self._away_since(self.mesh.links[self.hub], began)
-
-    @property
-    def _patient_seconds(self) -> float:
-        return min(self.patience.deadline, ALONE_SECONDS)
-
-    # ---- end ---------------------------------------------------------------------------------
-
-    def _await_end(self, party: Party) -> None:
-        account = self._own_account = self.work.account(party)
-        self._checkpoints.finish(party)
-        if self.is_hub:
-            self._done[self.me] = account
-            self._tell_all("end", {})  # nobody needs to wait for another word
-            while self._still_playing():
-                self._pump(TICK)
-            self._accounts = {n: self._done[n] for n in self.members if n in self._done}
-            self._note_away(name for name in self.members if name not in self._done)
+    def finish(self, session: Session) -> None:
+        """This party's role has ended: tell the hub, or conclude alone if it is away."""
+        if session.start is not None and session.start.ended:
             return
-        apart = not self.reaches(self.hub) and self._accounts is None
+        if session.is_hub:
+            self._finish_hub(session)
+            return
+        session.take_in()
+        apart = not self.reaches(session, session.hub) and session.accounts is None
         if self._admitted and not apart:
-            self._tell(self.hub, "done", account)
+            session.tell(session.hub, Done(session.own_account or {}))
         began = time.monotonic()
-        while self._accounts is None:
-            self._pump(TICK)
-            if apart and self.reaches(self.hub):  # its role's last words can now be heard
-                raise _GoBack(f"'{self.hub}' is back, and does not know that '{self.me}' has ended")
-            if self._hub_away_since(began) > self._patient_seconds:
-                self.work.log(f"'{self.hub}' cannot be reached: concluding alone")
-                self._note_away([self.hub])
+        while session.accounts is None:
+            session.pump(TICK)
+            if apart and self.reaches(
+                session, session.hub
+            ):  # its role's last words can now be heard
+                text = f"'{session.hub}' is back, and does not know that '{session.me}' has ended"
+                raise GoBack(text)
+            if _hub_away_since(session, began) > _patient_seconds(session):
+                session.log(f"'{session.hub}' cannot be reached: concluding alone")
+                _note_away(session, [session.hub])
                 return
 
-    def _still_playing(self) -> bool:
-        """Whether somebody is connected who has not come to an end."""
+    def _finish_hub(self, session: Session) -> None:
+        done = session.done
+        done[session.me] = session.own_account or {}
+        session.tell_all(End())  # nobody needs to wait for another word
+        while _somebody_plays(session):
+            session.pump(TICK)
+        session.accounts = {name: done[name] for name in session.members if name in done}
+        _note_away(session, (name for name in session.members if name not in done))
 
-        def found() -> bool:
-            return any(link.up and p not in self._done for p, link in self.mesh.links.items())
+    # ---- who comes and who goes ----------------------------------------------------------------
 
-        if not found():
-            self._glance()  # its last words may have come just before its connection ended
-        return found()
-
-    def _warnings(self) -> tuple[str, ...]:
-        return self._remarks
-
-    def _leaving(self) -> list[str]:
-        return [name for name in self._accounts or {} if name != self.me]
-
-    # ---- events ------------------------------------------------------------------------------
-
-    def _came_up(self, link: Link, anew: bool) -> None:
-        if not anew:
-            return  # the link has repaired itself
-        self._begun = {key: text for key, text in self._begun.items() if key[0] != link.peer}
+    def came_up(self, session: Session, link: Link) -> None:
+        """A peer's process was started, or started again."""
         self._admitted.pop(link.peer, None)
-        self._joins.pop(link.peer, None)
-        self._waits.pop(link.peer, None)
-        if self.is_hub or link.peer != self.hub:
+        session.joins.pop(link.peer, None)
+        session.waits.pop(link.peer, None)
+        if session.is_hub or link.peer != session.hub:
             return
-        self._hub_known = True
-        if self._accounts is not None and not self._playing:
+        if session.accounts is not None and not session.playing:
             return
-        self._accounts = None  # it will say again that it has ended, if it has
-        waits = self._wanted is not None and self._wanted.within is None
-        if self._playing and (waits or self._own_account is not None):
+        session.accounts = None  # it will say again that it has ended, if it has
+        waits = session.wanted is not None and session.wanted.within is None
+        if session.playing and (waits or session.own_account is not None):
             # What it had sent has died with that process: the answer to it, or that it has ended.
-            raise _GoBack(f"'{self.hub}' was started anew")
-        self._tell(self.hub, "join", asdict(self._join()))
+            raise GoBack(f"'{session.hub}' was started again")
+        session.tell(session.hub, session.join())
 
-    def _hear_join(self, sender: str, content: dict[str, Any]) -> None:
-        if self._ended:
-            super()._hear_join(sender, content)
+    def joined(self, session: Session, sender: str, join: Join) -> None:
+        """Let a party in, at any time."""
+        if not session.playing:
+            session.joins[sender] = join
             return
-        join = self._read_join(content)
-        if not self._playing:
-            self._joins[sender] = join
-            return
-        if join.run not in ("", self._run):
-            text = f"'{sender}' brings a folder of run {join.run}, this is {self._run}: give it "
+        if join.run not in ("", session.run):
+            text = f"'{sender}' brings a folder of run {join.run}, this is {session.run}: give it "
             text += "another --out, or the folder of this run"
-            trouble = {"error": "FederationError", "text": text, "refused": True}
-            self._tell(sender, "trouble", trouble)
+            session.tell(sender, Trouble(session.me, "FederationError", text, refused=True))
             return
-        start = self._new_start({sender: join})
-        self.work.log(f"attempt {start.attempt}: '{sender}' takes part")
-        self._admit(sender, start)
+        start = self._new_start(session, {sender: join})
+        session.log(f"attempt {start.attempt}: '{sender}' takes part")
+        self._admit(session, sender, start)
 
-    def _hear_start(self, sender: str, content: dict[str, Any]) -> None:
-        super()._hear_start(sender, content)
-        start = self._start
-        assert start is not None
+    def started(self, session: Session, sender: str, start: Start) -> None:
+        """The hub has let this party in."""
         if start.ended:
             return
-        self._run, self._attempt, self._came_back = start.run, start.attempt, True
-        self.work.mark(start)
-        self._admit(sender, start)
-        if self._playing:
-            self.work.log(f"attempt {start.attempt}: '{sender}' is back")
+        session.run, session.attempt, self._came_back = start.run, start.attempt, True
+        session.keeper.mark(start)
+        self._admit(session, sender, start)
+        if session.playing:
+            session.log(f"attempt {start.attempt}: '{sender}' is back")
 
-    def _hear_done(self, sender: str, content: dict[str, Any]) -> None:
-        super()._hear_done(sender, content)
-        self._over.add(sender)
+    def troubled(self, session: Session, sender: str, trouble: Trouble) -> None:
+        """The trouble of one is not the trouble of others, unless this party may not take part."""
+        begun = session.playing or self._came_back
+        failure = trouble.failure()
+        if not session.is_hub and (trouble.refused or not begun):
+            raise failure
+        session.log(str(failure))
 
-    def _hear_end(self, sender: str, content: dict[str, Any]) -> None:
-        super()._hear_end(sender, content)
-        self._over.add(sender)
-        if self._playing and self._own_account is None:
-            self.work.log(f"the role of '{sender}' has ended: going on alone")
-
-    def _hear_trouble(self, sender: str, content: dict[str, Any]) -> None:
-        begun = self._playing or self._came_back
-        if not self.is_hub and (content.get("refused") or not begun):
-            super()._hear_trouble(sender, content)  # this party will not be let in
-        self.work.log(f"'{sender}' has stopped: {content['error']}: {content['text']}")
-
-    # ---- the clock ---------------------------------------------------------------------------
-
-    def _tick(self, now: float) -> None:
-        super()._tick(now)
-        if self._stop_told:
-            self._stop_if_idle()
-
-    def _look_for_the_lost(self, now: float) -> None:
+    def tick(self, session: Session, now: float) -> None:
         """Only a beginning needs everybody; later the hub needs somebody."""
-        if self._ended or (not self.is_hub and (self._playing or self._came_back)):
+        self._look_for_the_lost(session, now)
+        if session.stop_told:
+            self._stop_if_idle(session)
+
+    def _look_for_the_lost(self, session: Session, now: float) -> None:
+        begun = session.playing or self._came_back
+        if session.ended or (begun and not session.is_hub):
             return
-        with_all = not (self._playing or self._came_back) and self.patience.on_lost != "continue"
-        if not self.is_hub or with_all:
-            super()._look_for_the_lost(now)
+        needs_all = not begun and session.patience.on_lost != "continue"
+        if not session.is_hub or needs_all:
+            for peer, seconds in watch.overdue(session, now):
+                watch.give_up(session, peer, seconds)
             return
-        links = self.mesh.links
-        if any(link.up or peer in self._done for peer, link in links.items()):
+        links = session.mesh.links
+        if any(link.up or peer in session.done for peer, link in links.items()):
             return
         seconds = min(now - link.since for link in links.values())
-        if seconds > self.patience.deadline:
-            self._give_up(next(iter(links)), seconds)
+        if seconds > session.patience.deadline:
+            watch.give_up(session, next(iter(links)), seconds)
 
-    def _look_for_deadlock(self, now: float) -> None:
-        if self._wanted is None or self._wanted.within is None:
-            super()._look_for_deadlock(now)
+    # ---- stop ----------------------------------------------------------------------------------
 
-    # ---- stop --------------------------------------------------------------------------------
-
-    def stop(self, why: str) -> None:
+    def spread_the_stop(self, session: Session) -> None:
         """This party saves itself and stops; the hub has all others do so too."""
-        super().stop(why)
-        if self._party is not None and self._playing:
-            self._party.progress.stop_at = self._party.progress.steps + 1
+        if session.is_hub:
+            session.tell_all(StopAt(0, session.stop_wish))
 
-    def _spread_the_stop(self) -> None:
-        self._stop_told = True
-        self.work.log(f"stopping: {self._stop_wish}")
-        if self.is_hub:
-            self._tell_all("stop_at", {"steps": 0, "why": self._stop_wish})
+    def told_to_stop(self, session: Session, steps: int) -> None:
+        """Each after its present step: `Session.stop` has noted it."""
 
-    def _hear_stop_at(self, sender: str, content: dict[str, Any]) -> None:
-        self._stop_told = True
-        self.stop(str(content["why"]))
-
-    def _stop_if_idle(self) -> None:
+    def _stop_if_idle(self, session: Session) -> None:
         """A role that computes ends its step first; one that waits has nothing to lose."""
-        if self._party is None or not self._playing or self._wanted or self._own_account:
+        at_work = session.party is not None and session.playing
+        if not at_work or session.wanted or session.own_account:
             raise Stopped
+
+
+def _not_joined(session: Session) -> list[str]:
+    return [name for name in session.members if name not in session.joins]
+
+
+def _newest(session: Session) -> str:
+    """The label of the newest checkpoint."""
+    held = session.checkpoints.held()
+    return held[-1] if held else "the beginning"
+
+
+def _note_away(session: Session, names: Iterable[str]) -> None:
+    """In the ledger too: what was sent to them, or by them, may be lost."""
+    for name in names:
+        text = AWAY.format(name)
+        session.post.ledger.note(text)
+        session.remark(text)
+
+
+def _somebody_plays(session: Session) -> bool:
+    """Whether somebody is connected who has not come to an end."""
+
+    def found() -> bool:
+        links = session.mesh.links
+        return any(link.up and peer not in session.done for peer, link in links.items())
+
+    if not found():
+        session.take_in()  # its last words may have come just before its connection ended
+    return found()
+
+
+def _away_since(link: Link, began: float) -> float:
+    """For how many seconds, at most since a moment; 0: it is there."""
+    return 0.0 if link.up else time.monotonic() - max(link.since, began)
+
+
+def _hub_away_since(session: Session, began: float) -> float:
+    return _away_since(session.mesh.links[session.hub], began)
+
+
+def _patient_seconds(session: Session) -> float:
+    return min(session.patience.deadline, ALONE_SECONDS)

@@ -1,16 +1,17 @@
 """One party in a process of its own: it drives its role, and agrees with the others on when.
 
-One process is the hub: the label holder's, or that of a server. All others send it these words:
+The words they say to each other are in protocol.py. When a process dies and comes back, all go
+back to a common checkpoint (fixed.py), or the others go on without it (elastic.py): that is the
+session's membership. A connection that breaks and returns between two living processes is
+repaired by the link, and no session sees it.
 
-    join    I am here; these checkpoints I hold        →   start   all begin, from this common one
-    saved   I have written this checkpoint             →   commit  all have: drop what is older
-    done    my role has ended; my account              →   end     all have
-    bye     my results are on disk
-
-When a process dies and comes back, the hub says `halt` and everybody joins again; the attempt
-counts up, keys are agreed on anew, and messages of older attempts are refused. A connection that
-breaks and returns between two living processes is repaired by the link and seen by nobody here.
-Where parties may come and go while the others go on, elastic.py changes what is needed.
+    with session.connected():
+        while (start := session.next_start()) is not None:      # again after every going back
+            party = …
+            if session.play(start, party, role):                # False: it has to go back
+                session.finish(party, account)
+        …                                                       # write session.accounts
+        session.leave()
 
 Everything below runs in one thread, which takes events from one queue: frames, connections that
 come and go. Other threads only fill it.
@@ -19,79 +20,77 @@ come and go. Other threads only fill it.
 from __future__ import annotations
 
 import gc
-import json
 import signal
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
 from queue import Empty
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 import torch
 
-from colonnade.errors import (
-    CodecError,
-    ColonnadeError,
-    Deadlock,
-    FederationError,
-    PeerLost,
-    RoleFailed,
-)
-from colonnade.net.frame import HEAD_BYTES, Control, Part
+from colonnade.errors import ColonnadeError
+from colonnade.net.frame import Part
 from colonnade.net.link import Arrived, Down, Event, Link, Up
 from colonnade.net.mesh import Lost, Mesh
 from colonnade.role.party import Party
 from colonnade.role.progress import Stopped
 from colonnade.role.seeds import derive
-from colonnade.runtime.checkpoint import OwnCheckpoints
+from colonnade.runtime import watch
+from colonnade.runtime.checkpoint import NoCheckpoints, OwnCheckpoints
 from colonnade.runtime.control import (
+    TICK,
+    Bye,
+    End,
+    GoBack,
+    Going,
     Join,
     Patience,
+    Pieces,
     Place,
+    Quit,
     Start,
-    Work,
-    choose_label,
-    choose_run,
-    first_new_step,
+    Trouble,
+    frames,
 )
-from colonnade.runtime.drive import drive, failed, handed_over, where
+from colonnade.runtime.drive import drive, failed, where
+from colonnade.runtime.elastic import Elastic
+from colonnade.runtime.fixed import Fixed
+from colonnade.runtime.playing import Playing
 from colonnade.runtime.post import Post
-from colonnade.wire import Kind, Message, Recv, Value
+from colonnade.runtime.protocol import NAMES, hear, hear_own
+from colonnade.wire import Recv, Wire
 
-TICK = 0.2  # seconds between two looks at the clock
 STOP_SECONDS = 3.0  # from the wish to stop to the end
+LAST_SAVES_SECONDS = 0.7  # that a hub which stops waits for the others' checkpoints
 GOODBYE_SECONDS = 10.0
 BACKLOG_BYTES = 256 << 20  # messages that came and were not asked for: then receiving pauses
-WAIT_NOTE_SECONDS = 30.0
-STUCK_SECONDS = 10.0  # everybody waits for another, and nothing moves
-NONSENSE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 GONE = "the federation has gone on without it"
-MORE = "more of "  # a word that does not fit one frame
-WORD_BYTES, WORDS_BYTES = HEAD_BYTES // 2, 256 << 20
+
+Membership = Fixed | Elastic
+Role = Callable[[Wire], Coroutine[Any, Any, Any]]
 
 
-class _GoBack(BaseException):
-    """No error: everybody starts again from a checkpoint. No role may catch it."""
+class Keeper(Protocol):
+    """Who keeps a party's records: what a session asks for in the middle of things."""
 
+    def mark(self, start: Start) -> None:
+        """Remember on disk which attempt this is, before anybody else knows of it."""
+        ...
 
-@dataclass
-class _Outbox:
-    """The wire of one role."""
+    def publish(self, party: Party) -> None:
+        """A checkpoint of a party that may be on its own was written: save its models, too."""
+        ...
 
-    session: Session
-    party: Party
-
-    def put(self, receiver: str, kind: Kind, value: Value) -> None:
-        self.session.put(self.party, receiver, kind, value)
-
-    def reaches(self, receiver: str) -> bool:
-        return self.session.reaches(receiver)
+    def may_lose(self, absent: frozenset[str]) -> str:
+        """Why the method cannot go on without these; "" if it can."""
+        ...
 
 
 class Session:
     """One party's part in a run, from the first connection to the last."""
-
-    back_to = "the last common checkpoint"
 
     def __init__(
         self,
@@ -100,47 +99,63 @@ class Session:
         hub: str,
         mesh: Mesh,
         post: Post,
-        checkpoints: OwnCheckpoints,
+        checkpoints: OwnCheckpoints | NoCheckpoints,
+        membership: Membership,
         patience: Patience,
-        work: Work,
+        keeper: Keeper,
+        log: Callable[[str], None],
+        *,
+        told: Mapping[str, Any] | None = None,
         run: str = "",
         attempt: int = 0,
         absent: Collection[str] = (),
         fresh: Place | None = None,
+        accounts: Mapping[str, Any] | None = None,
     ) -> None:
         """
+        post          makes the party's post, given a way out
+        told          what the hub tells everybody at the start
         run, attempt  what an earlier process of this party has remembered
         absent        who is not waited for
         fresh         the first step that earlier processes of this party have never begun
+        accounts      of all parties, where an earlier process of this hub died behind their end
         """
-        self.me, self.members, self.hub, self.mesh, self.post = me, members, hub, mesh, post
-        self.mesh.when_full = self._no_room
-        self.patience, self.work = patience, work
-        self._checkpoints = checkpoints
-        self._run, self._attempt = run, attempt
-        self._absent, self._fresh = set(absent), fresh
+        self.me, self.members, self.hub, self.mesh = me, members, hub, mesh
+        self.checkpoints, self.membership, self.patience = checkpoints, membership, patience
+        self.keeper, self.log, self.told = keeper, log, dict(told or {})
+        self.post = post
+        mesh.when_full = self._no_room
+        self.run, self.attempt = run, attempt
+        self.absent = set(absent)
+        self.skip: Place | None = None  # see Start
         self.returned: Any = None  # by the role, once it has ended
-        self._party: Party | None = None
-        self._playing = False
-        self._start: Start | None = None
-        self._accounts: dict[str, dict[str, Any]] | None = None
-        self._moved = time.monotonic()  # when a message last came or a role last went on
+        self.party: Party | None = None
+        self.playing = False
+        self.start: Start | None = None  # the hub's last word about it; not the hub's own
+        self.hub_known = False  # a process of the hub has said hello
+        self.own_account: Mapping[str, Any] | None = None  # of a role that has ended
+        self.accounts = accounts  # of all, once all roles have ended
+        self.roles_over: set[str] = set()  # peers whose role has ended
+        self.unsent: set[str] = set()  # peers to whom the last message was not sent
+        self.wanted: Recv | None = None  # what the role waits for
+        self.stop_wish, self.stop_told = "", False
+        self.skipped: Counter[str] = Counter()  # messages that were not sent
+        self._remarks: list[str] = []
+        self._fresh = fresh
+        self._over = accounts is not None
+        self.moved = time.monotonic()  # when a message last came or a role last went on
         self._ticked = 0.0
-        self._stop_wish = ""
-        self._hub_known = False  # a process of the hub has said hello
-        self._stop_told = False
-        self._wait_told = False
-        self._wanted: Recv | None = None
+        self.wait_told = False
+        self._pieces = Pieces()
         # What only the hub keeps:
-        self._joins: dict[str, Join] = {}
-        self._saved: dict[str, set[str]] = {}
-        self._done: dict[str, dict[str, Any]] = {}
-        self._byes: set[str] = set()
-        self._waits: dict[str, str] = {}
-        self._begun: dict[tuple[str, str], str] = {}  # (sender, word) of which more will come
-        self._skip: Place | None = None  # see Start
-        self._lost = False  # somebody, since the last start
-        self._ended = False
+        self.joins: dict[str, Join] = {}
+        self.saved: dict[str, set[str]] = {}
+        self.done: dict[str, Mapping[str, Any]] = {}
+        self.byes: set[str] = set()
+        self.waits: dict[str, str] = {}
+        self.ended = False
+        for link in mesh.links.values():
+            link.loose = membership.elastic
 
     @property
     def is_hub(self) -> bool:
@@ -148,31 +163,29 @@ class Session:
 
     @property
     def present(self) -> list[str]:
-        return [name for name in self.members if name not in self._absent]
+        return [name for name in self.members if name not in self.absent]
 
-    # ---- the whole of it ---------------------------------------------------------------------
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader of the results should know about who took part."""
+        without = [f"the run went on without '{name}'" for name in sorted(self.absent)]
+        return (*without, *self._remarks)
 
-    def serve(self, ended: Mapping[str, Any] | None = None) -> None:
-        """Take part until all have ended; `ended` are the accounts of a hub that had come so far
-        before its process died."""
+    def refused(self) -> dict[str, int]:
+        """How much of what came was refused, and of what goes was not sent, by reason."""
+        return {**self.mesh.refused(), **self.post.refused, **self.skipped}
+
+    # ---- the steps of taking part --------------------------------------------------------------
+
+    @contextmanager
+    def connected(self) -> Iterator[None]:
+        """Talk with the others; whoever fails or stops inside tells them so."""
         self.mesh.start()
         try:
-            if ended is not None:
-                self._accounts = dict(ended)
-                self._conclude()
-                return
-            while True:
-                try:
-                    start = self._gather()
-                    if not start.ended:
-                        self._await_end(self._play(start))
-                    self._conclude()
-                    return
-                except _GoBack as reason:
-                    self.work.log(f"going back to {self.back_to}: {reason}")
+            yield
         except Stopped as stop:
             self._say_stopped()
-            stop.add_note(self._stop_wish)
+            stop.add_note(self.stop_wish)
             raise
         except ColonnadeError as error:
             self._tell_trouble(error)
@@ -181,140 +194,97 @@ class Session:
             signal.setitimer(signal.ITIMER_REAL, 0)
             self.mesh.close(1.0)
 
+    def next_start(self) -> Start | None:
+        """Wait until it is agreed where to begin; None once only the results are missing."""
+        while not self._over:
+            self.playing, self.start, self.own_account = False, None, None
+            try:
+                start = self.membership.gather(self)
+            except GoBack as reason:
+                self._note_going_back(reason)
+            else:
+                if start is not None:
+                    return start
+                self._over = True
+        return None
+
+    def play(self, start: Start, party: Party, role: Role) -> bool:
+        """Drive the role from its checkpoint to its end; False if everybody goes back."""
+        has_more_to_do = self.membership.resume(self, start, party)
+        if not has_more_to_do:
+            return True
+        party.on_checkpoint = partial(self.membership.checkpoint, self)
+        party.on_step = partial(self.pump, 0.0) if self.membership.elastic else None
+        self.party, self.playing = party, True
+        self.moved = time.monotonic()
+        torch.manual_seed(derive(party.schedule.seed, "party", party.name))
+        try:
+            playing = Playing(self, party)
+            self._drive(party, role(playing), playing.take)
+        except GoBack as reason:
+            self._note_going_back(reason)
+            return False
+        return True
+
+    def finish(self, party: Party, account: Mapping[str, Any]) -> None:
+        """The role has ended: wait until all have, or have to go back."""
+        self.own_account = account
+        self.checkpoints.finish(party)
+        try:
+            self.membership.finish(self)
+        except GoBack as reason:
+            self._note_going_back(reason)
+        else:
+            self._over, self.playing = True, False
+
+    def leave(self) -> None:
+        """The results are on disk: say so, and let the others write theirs."""
+        try:
+            if not self.is_hub:
+                self.tell(self.hub, Bye())
+                self.mesh.expect_end()
+                return
+            self.ended = True
+            self.tell_all(End())
+            others = {*(self.accounts or {})} - {self.me}
+            until = time.monotonic() + min(GOODBYE_SECONDS, self.patience.deadline)
+            while time.monotonic() < until and not self.byes.issuperset(others):
+                self.pump(TICK)
+        except GoBack:
+            pass  # nothing is left to do again
+
     def leave_out(self, names: Collection[str], since: Place | None = None) -> None:
         """Who was lost, also before this process began: it may not come back."""
-        self._absent.update(names)
-        self._skip = since or self._skip
+        self.absent.update(names)
+        self.skip = since or self.skip
         self.mesh.barred.update(dict.fromkeys(names, GONE))
 
     def stop(self, why: str) -> None:
         """Ask all parties to save themselves and stop; may be called by a signal handler."""
-        self._stop_wish = self._stop_wish or why
+        self.stop_wish = self.stop_wish or why
         # Whatever happens now, this process ends in time.
         signal.signal(signal.SIGALRM, self._stop_at_once)
         signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS)
+        if self.membership.elastic and self.party is not None and self.playing:
+            self.party.progress.stop_at = self.party.progress.steps + 1  # it stops alone
 
     def _stop_at_once(self, *_: object) -> NoReturn:
         raise Stopped
 
-    def refused(self) -> dict[str, int]:
-        """How much of what came was refused, by reason."""
-        return {**self.mesh.refused(), **self.post.refused}
+    def _note_going_back(self, reason: GoBack) -> None:
+        self.log(f"going back to {self.membership.goes_back_to}: {reason}")
 
-    def put(self, party: Party, receiver: str, kind: Kind, value: Value) -> None:
-        """A role's message."""
-        self.post.put(party, receiver, kind, value)
+    # ---- the role ------------------------------------------------------------------------------
 
-    def reaches(self, peer: str) -> bool:
-        """Whether a message to this peer would go out at once."""
-        link = self.mesh.links.get(peer)
-        return link is None or link.up  # without a link of its own, the hub relays
-
-    # ---- begin -------------------------------------------------------------------------------
-
-    def _gather(self) -> Start:
-        """Wait until all are here and the hub has chosen where to begin."""
-        self._playing, self._start = False, None
-        if self.is_hub:
-            self._joins[self.me] = self._join()
-            told = 0.0
-            while missing := [name for name in self.present if name not in self._joins]:
-                if time.monotonic() - told > WAIT_NOTE_SECONDS:
-                    told = time.monotonic()
-                    self.work.log(f"waiting for {', '.join(missing)}")
-                self._pump(TICK)
-            start = self._choose()
-            self._joins, self._saved, self._done, self._waits = {}, {}, {}, {}
-            self.work.mark(start)  # before anybody else knows of it
-            self._tell_all("start", asdict(start))
-            self._start = start
-        else:
-            if self._hub_known:
-                self._tell(self.hub, "join", asdict(self._join()))
-            start = self._await_start()
-            self.work.mark(start)
-        self._playing = not start.ended
-        self._run, self._attempt = start.run, start.attempt
-        self.leave_out(start.absent, start.skip)
-        place = start.label or "the beginning"
-        self.work.log(f"attempt {start.attempt}: all start from {place}")
-        while not all(
-            link.life_of() == start.lives[peer]
-            for peer, link in self.mesh.links.items()
-            if peer in start.lives
-        ):
-            self._pump(TICK)  # what is sent to a process before it is known would be lost
-        return start
-
-    def _await_start(self) -> Start:
-        while True:
-            self._pump(TICK)
-            if self._start is not None:
-                return self._start
-
-    def _join(self) -> Join:
-        party = self._party
-        if party is not None and party.position[0]:
-            phase, epoch, step = party.position
-            # An evaluation is not repeated either: the epoch after it is the next that is new.
-            fresh = (
-                (phase, epoch + 1, 0)
-                if party.progress.phase == "eval"
-                else (phase, epoch, step + 1)
-            )
-            self._fresh = max(self._fresh or fresh, fresh)
-        return Join(
-            self.mesh.incarnation.hex(),
-            self._run,
-            self._attempt,
-            tuple(self._checkpoints.held()),
-            self._checkpoints.finished,
-            self._fresh,
-        )
-
-    def _choose(self) -> Start:
-        """The hub's choice, once all are here."""
-        joins = {name: self._joins[name] for name in self.present}
-        run = choose_run(self._run, joins)
-        label = choose_label(joins)
-        if self._lost:
-            self._lost, self._skip = False, first_new_step(self._skip, joins.values())
-        return Start(
-            run,
-            max(join.attempt for join in joins.values()) + 1,
-            label,
-            tuple(sorted(self._absent)),
-            self._skip,
-            {name: join.life for name, join in joins.items()},
-            dict(self.work.told),
-        )
-
-    # ---- play --------------------------------------------------------------------------------
-
-    def _play(self, start: Start) -> Party:
-        """Drive the role from its checkpoint to its end; what it returns is kept."""
-        party = self.work.party(start)
-        snapshot = self._snapshot(start)
-        if snapshot is not None:
-            party.resume(snapshot)
-        if start.skip is not None:
-            phase, *place = start.skip
-            if snapshot is None or place > snapshot["positions"].get(phase, [0, 0]):
-                party.progress.skip_to(*start.skip)
-        party.on_checkpoint = self._checkpoint
-        self._party, self._playing = party, True
-        self._moved = time.monotonic()
-        torch.manual_seed(derive(party.schedule.seed, "party", party.name))
-        self._open_post(start)
-        if start.skip is not None:
-            self._note_absence(start)
-        role = self.work.role(party, _Outbox(self, party), frozenset(start.absent))
+    def _drive(
+        self, party: Party, role: Coroutine[Any, Any, Any], take: Callable[[Recv], Any]
+    ) -> None:
         gc.collect()
         gc.freeze()  # the libraries' objects stay: looking through them again costs time
         try:
             with torch.autograd.set_multithreading_enabled(False):
-                self.returned = drive(role, self._take)
-        except (_GoBack, Stopped):
+                self.returned = drive(role, take)
+        except (GoBack, Stopped):
             raise
         except ColonnadeError as error:
             error.add_note(where(party, role, error))
@@ -324,125 +294,40 @@ class Session:
         finally:
             role.close()
             torch.set_grad_enabled(True)
-        return party
 
-    def _snapshot(self, start: Start) -> dict[str, Any] | None:
-        """What the role begins from; None: from the beginning."""
-        return self._checkpoints.go_back(start.label)
+    def say_going(self) -> None:
+        if self.wait_told:
+            self.wait_told = False
+            self.tell(self.hub, Going())
 
-    def _open_post(self, start: Start) -> None:
-        self.post.begin(int(start.run, 16), start.attempt)
+    @property
+    def steps(self) -> int:
+        """How many the role has taken."""
+        return 0 if self.party is None else self.party.progress.steps
 
-    def _note_absence(self, start: Start) -> None:
-        assert start.skip is not None
-        phase, epoch, step = start.skip
-        text = (
-            f"went on without {', '.join(start.absent)} from {phase}, epoch {epoch + 1}, "
-            f"step {step + 1}"
-        )
-        self.post.ledger.note(text)
-        self.work.log(text)
-
-    def _take(self, wanted: Recv) -> Any:
-        """Answer a role's request; the only place where it waits."""
-        began = time.monotonic()
-        self._wanted = wanted
-        try:
-            while True:
-                for peer in wanted.peers:
-                    message = self.post.take(peer.name, wanted.kind)
-                    if message is not None:
-                        value = self._accept(message)
-                        return (peer, value) if wanted.any else value
-                left = TICK
-                if wanted.within is not None:
-                    left = min(left, began + wanted.within - time.monotonic())
-                    if left <= 0:
-                        return None
-                self._pump(left)
-                self._check_silence(wanted, began)
-        finally:
-            self._wanted = None
-            self._say_going()
-
-    def _accept(self, message: Message) -> Value:
-        party = self._party
-        assert party is not None
-        self._moved = time.monotonic()
-        return handed_over(message, party)
-
-    def _check_silence(self, wanted: Recv, began: float) -> None:
-        now = time.monotonic()
-        quiet = now - max(began, self._moved)
-        party = self._party
-        assert party is not None
-        if quiet > STUCK_SECONDS / 2 and not self._wait_told and wanted.within is None:
-            names = " or ".join(peer.name for peer in wanted.peers)
-            self._wait_told = True
-            self._tell(self.hub, "waiting", {"for": f"'{wanted.kind.name}' from {names}"})
-        if quiet > self.patience.silence:
-            raise PeerLost(
-                self.me,
-                wanted.peers[0].name,
-                wanted.kind.name,
-                party.progress.steps,
-                f"it is connected, but nothing came for {quiet:.0f} s. Is its process stuck?",
+    def join(self) -> Join:
+        """This party's word to the hub: that it is here, and what it holds."""
+        party = self.party
+        if party is not None and party.position[0]:
+            phase, epoch, step = party.position
+            # An evaluation is not repeated either: the epoch after it is the next that is new.
+            fresh = (
+                (phase, epoch + 1, 0)
+                if party.progress.phase == "eval"
+                else (phase, epoch, step + 1)
             )
+            self._fresh = max(self._fresh or fresh, fresh)
+        held, finished = tuple(self.checkpoints.held()), self.checkpoints.finished
+        life = self.mesh.incarnation.hex()
+        return Join(life, self.run, self.attempt, held, finished, self._fresh)
 
-    def _say_going(self) -> None:
-        if self._wait_told:
-            self._wait_told = False
-            self._tell(self.hub, "going", {})
+    # ---- events --------------------------------------------------------------------------------
 
-    def _checkpoint(self, party: Party) -> None:
-        label = self._checkpoints.save(party)
-        self._tell(self.hub, "saved", {"label": label})
-
-    # ---- end ---------------------------------------------------------------------------------
-
-    def _await_end(self, party: Party) -> None:
-        account = self.work.account(party)
-        self._checkpoints.finish(party)
-        self._tell(self.hub, "done", account)
-        if self.is_hub:
-            while not all(name in self._done for name in self.present):
-                self._pump(TICK)
-            self._accounts = {name: self._done[name] for name in self.present}
-        else:
-            while self._accounts is None:
-                self._pump(TICK)
-
-    def _conclude(self) -> None:
-        """All roles have ended: write what came out, and let the others do so."""
-        self._playing = False
-        self.work.conclude(self._accounts or {}, self._warnings())
-        if not self.is_hub:
-            self._tell(self.hub, "bye", {})
-            self.mesh.expect_end()
-            return
-        self._ended = True
-        self._tell_all("end", {})
-        until = time.monotonic() + min(GOODBYE_SECONDS, self.patience.deadline)
-        while time.monotonic() < until and not self._byes.issuperset(self._leaving()):
-            self._pump(TICK)
-
-    def _warnings(self) -> tuple[str, ...]:
-        """What a reader of the results should know about who took part."""
-        return tuple(f"the run went on without '{name}'" for name in sorted(self._absent))
-
-    def _leaving(self) -> list[str]:
-        """From whom the hub waits for a last word."""
-        return [name for name in self.present if name != self.me]
-
-    # ---- events ------------------------------------------------------------------------------
-
-    def _pump(self, seconds: float) -> None:
+    def pump(self, seconds: float) -> None:
         """Wait for one event, then take in all that is there; look after the clock."""
         try:
-            event = self.mesh.inbox.get(timeout=max(seconds, 0.0))
-            while True:
-                self._handle(event)
-                event = self.mesh.inbox.get_nowait()
+            self._handle(self.mesh.inbox.get(timeout=max(seconds, 0.0)))
+            self.take_in()
         except Empty:
             pass
         now = time.monotonic()
@@ -450,307 +335,106 @@ class Session:
             self._ticked = now
             self._tick(now)
 
+    def take_in(self) -> None:
+        """Take in what has come, without waiting."""
+        try:
+            while True:
+                self._handle(self.mesh.inbox.get_nowait())
+        except Empty:
+            pass
+
     def _handle(self, event: Event | Lost) -> None:
         if isinstance(event, Arrived):
-            if event.life != event.link.life or event.link.peer in self._absent:
+            if event.life != event.link.life or event.link.peer in self.absent:
                 return  # of a process that is gone, or of a party that was left behind
             event.link.took(event)
             if isinstance(event.content, Part):
                 self.post.accept(event.content, event.tail)
-                self._moved = time.monotonic()
-                self._say_going()
+                self.moved = time.monotonic()
+                self.say_going()
             else:
-                self._hear(event.link.peer, event.content)
+                self.hear(event.link.peer, event.content)
         elif isinstance(event, Up):
-            self._came_up(event.link, event.anew)
+            if event.anew:  # else the link has repaired itself
+                self._came_up(event.link)
         elif isinstance(event, Down):
-            self.work.log(f"lost the connection with '{event.link.peer}': {event.why}")
+            self.log(f"lost the connection with '{event.link.peer}': {event.why}")
         elif isinstance(event, Lost):
             raise event.error
 
-    def _came_up(self, link: Link, anew: bool) -> None:
-        if not anew:
-            return
-        self._begun = {key: text for key, text in self._begun.items() if key[0] != link.peer}
-        if self.is_hub:
-            if self._playing and link.life > 1:
-                self._halt(f"'{link.peer}' was started anew")
-            self._joins.pop(link.peer, None)
-        elif link.peer == self.hub:
-            self._hub_known = True
-            if self._accounts is not None:
-                return
-            if self._start is not None:
-                raise _GoBack(f"'{self.hub}' was started anew")
-            self._tell(self.hub, "join", asdict(self._join()))
+    def _came_up(self, link: Link) -> None:
+        """Another process than before stands at the other end."""
+        self._pieces.forget(link.peer)
+        if link.peer == self.hub:
+            self.hub_known = True
+        self.membership.came_up(self, link)
 
-    def _halt(self, why: str) -> NoReturn:
-        self._tell_all("halt", {"why": why})
-        raise _GoBack(why)
+    def hear(self, sender: str, control: Any) -> None:
+        """A word of another party's process, or a piece of one."""
+        whole = self._pieces.take(sender, control)
+        if whole is not None:
+            hear(self, sender, *whole)
 
-    def _hear(self, sender: str, control: Control) -> None:
-        """A word of another party's process."""
-        key = (sender, control.word.removeprefix(MORE))
-        text = self._begun.pop(key, "") + control.content
-        if len(text) > WORDS_BYTES:
-            raise CodecError(f"'{sender}' does not come to an end: {len(text)} bytes")
-        if control.word.startswith(MORE):
-            self._begun[key] = text
-            return
-        try:
-            content = json.loads(text)
-            words = getattr(self, f"_hear_{control.word}", None)
-            if words is None or not isinstance(content, dict):
-                raise KeyError(control.word)
-            from_hub = control.word in ("start", "halt", "commit", "end", "stop_at")
-            if from_hub != (sender == self.hub) and control.word not in ("trouble", "stopped"):
-                raise CodecError(f"'{sender}' said '{control.word}', which is not its to say")
-            words(sender, content)
-        except NONSENSE as error:
-            raise CodecError(
-                f"'{sender}' said something unknown: {control.word!r} ({error})"
-            ) from None
-
-    def _hear_join(self, sender: str, content: dict[str, Any]) -> None:
-        if self._ended:
-            start = Start(self._run, self._attempt, None, tuple(sorted(self._absent)), ended=True)
-            self._tell(sender, "start", asdict(start))
-            self._tell(sender, "end", {})
-            return
-        join = self._read_join(content)
-        if not join.run and self._checkpoints.committed:
-            text = (
-                f"'{sender}' brings no folder of this run, which has come to attempt "
-                f"{self._attempt}: start it with the --out it had before"
-            )
-            self._tell(sender, "trouble", {"error": "FederationError", "text": text})
-            return
-        self._joins[sender] = join
-        if self._playing:
-            # It knows of no start of ours: it has lost what it knew.
-            self._halt(f"'{sender}' joined anew")
-
-    def _read_join(self, content: dict[str, Any]) -> Join:
-        fresh = content["fresh"]
-        return Join(
-            str(content["life"]),
-            str(content["run"]),
-            int(content["attempt"]),
-            tuple(str(label) for label in content["held"]),
-            bool(content["finished"]),
-            None if fresh is None else _place(fresh),
-        )
-
-    def _hear_start(self, sender: str, content: dict[str, Any]) -> None:
-        label, skip = content["label"], content["skip"]
-        start = Start(
-            f"{int(content['run'], 16):016x}",
-            int(content["attempt"]),
-            None if label is None else str(label),
-            tuple(str(name) for name in content["absent"]),
-            None if skip is None else _place(skip),
-            {str(name): str(life) for name, life in content["lives"].items()},
-            dict(content["told"]),
-            bool(content["ended"]),
-        )
-        if start.run != self._run and self._run:
-            raise FederationError([f"'{sender}' starts run {start.run}; here it is {self._run}"])
-        self._start = start
-
-    def _hear_halt(self, sender: str, content: dict[str, Any]) -> None:
-        if self._start is not None:  # also one that has come together with this word
-            raise _GoBack(str(content["why"]))
-
-    def _hear_saved(self, sender: str, content: dict[str, Any]) -> None:
-        label = str(content["label"])
-        here = self._saved.setdefault(label, set())
-        here.add(sender)
-        if here.issuperset(name for name in self.present if name not in self._done):
-            self._saved = {key: who for key, who in self._saved.items() if key != label}
-            self._tell_all("commit", {"label": label})
-            self._checkpoints.commit(label)
-
-    def _hear_commit(self, sender: str, content: dict[str, Any]) -> None:
-        self._checkpoints.commit(str(content["label"]))
-
-    def _hear_done(self, sender: str, content: dict[str, Any]) -> None:
-        self._done[sender] = content
-
-    def _hear_end(self, sender: str, content: dict[str, Any]) -> None:
-        self._accounts = {}  # those of the others are the hub's to know
-
-    def _hear_bye(self, sender: str, content: dict[str, Any]) -> None:
-        self._byes.add(sender)
-
-    def _hear_waiting(self, sender: str, content: dict[str, Any]) -> None:
-        self._waits[sender] = str(content["for"])
-
-    def _hear_going(self, sender: str, content: dict[str, Any]) -> None:
-        self._waits.pop(sender, None)
-
-    def _hear_stop(self, sender: str, content: dict[str, Any]) -> None:
-        self.stop(str(content["why"]))
-
-    def _hear_stop_at(self, sender: str, content: dict[str, Any]) -> None:
-        self._stop_told = True
-        self.stop(str(content["why"]))
-        if self._party is None or not self._playing:
-            raise Stopped
-        self._party.progress.stop_at = int(content["steps"])
-
-    def _hear_stopped(self, sender: str, content: dict[str, Any]) -> None:
-        if sender == self.hub and not self._stop_wish:
-            self.stop(f"'{sender}' has stopped")
-
-    def _hear_trouble(self, sender: str, content: dict[str, Any]) -> None:
-        text = str(content["text"])
-        if "' has stopped: " not in text:  # else it only passes on what another one said
-            text = f"'{sender}' has stopped: {content['error']}: {text}"
-        raise RoleFailed(text)
-
-    # ---- the clock ---------------------------------------------------------------------------
+    # ---- the clock -----------------------------------------------------------------------------
 
     def _tick(self, now: float) -> None:
-        if self._stop_wish and not self._stop_told:
-            self._spread_the_stop()
-        for peer, link in self.mesh.links.items():
-            if link.stuck(now) > self.patience.silence:
-                raise PeerLost(
-                    self.me,
-                    peer,
-                    "room for more",
-                    0 if self._party is None else self._party.progress.steps,
-                    f"it is connected, but took in nothing for {link.stuck(now):.0f} s. Is its "
-                    "process stuck?",
-                )
-        self._look_for_the_lost(now)
-        if self.is_hub and self._playing:
-            self._look_for_deadlock(now)
+        if self.stop_wish and not self.stop_told:
+            self.log(f"stopping: {self.stop_wish}")
+            self.stop_told = True
+            self.membership.spread_the_stop(self)
+        watch.look_for_the_stuck(self, now)
+        self.membership.tick(self, now)
+        if self.is_hub and self.playing:
+            watch.look_for_deadlock(self, now)
 
-    def _look_for_the_lost(self, now: float) -> None:
-        for peer, link in self.mesh.links.items():
-            if link.up or peer in self._absent or peer in self._byes:
-                continue
-            if self.is_hub or peer == self.hub:
-                self._away(link, now - link.since)
+    # ---- words out -----------------------------------------------------------------------------
 
-    def _away(self, link: Link, seconds: float) -> None:
-        """A party that cannot be reached: wait, stop, or go on without it."""
-        patience = self.patience
-        known = link.life > 0 and self._attempt > 0
-        limit = (
-            min(patience.deadline, 5.0)
-            if patience.on_lost == "stop" and known
-            else (patience.deadline)
-        )
-        if seconds < limit or self._ended:
+    def tell(self, peer: str, said: Any) -> None:
+        """Say a word of the protocol to another party, or to oneself."""
+        if peer == self.me:
+            hear_own(self, said)
             return
-        if self.is_hub and patience.on_lost == "continue" and self._attempt > 0:
-            why_not = self.work.may_lose(frozenset({*self._absent, link.peer}))
-            if not why_not:
-                self._go_on_without(link.peer)
-        else:
-            why_not = ""
-        self._give_up(link.peer, seconds, why_not)
+        for control in frames(NAMES[type(said)], said):
+            self.mesh.links[peer].send(self._no_room, control)
 
-    def _give_up(self, peer: str, seconds: float, why_not: str = "") -> NoReturn:
-        party = self._party
-        raise PeerLost(
-            self.me,
-            peer,
-            self._wanted.kind.name if self._wanted else "a connection",
-            0 if party is None else party.progress.steps,
-            f"{self._missing(seconds)}. {why_not}Start them with their own commands; whoever has "
-            "stopped goes on with the same command as before",
-        )
+    def tell_all(self, said: Any) -> None:
+        """To everybody whom this party has a link with."""
+        for peer in self.mesh.links:
+            if peer not in self.absent:
+                self.tell(peer, said)
 
-    def _missing(self, seconds: float) -> str:
-        """Everybody who is away, and why, as far as is known."""
-        away = [
-            f"'{peer}' ({link.trouble})"
-            for peer, link in self.mesh.links.items()
-            if not link.up and peer not in self._absent and (self.is_hub or peer == self.hub)
-        ]
-        return f"waited {seconds:.0f} s for {', '.join(away)}"
+    def tell_of_the_end(self, peer: str) -> None:
+        """To one who comes when all is over."""
+        absent = tuple(sorted(self.absent))
+        self.tell(peer, Start(self.run, self.attempt, None, absent, ended=True))
+        self.tell(peer, End())
 
-    def _go_on_without(self, peer: str) -> NoReturn:
-        self.leave_out([peer])
-        self._joins.pop(peer, None)
-        self._lost = True
-        self._halt(f"going on without '{peer}'")
+    def remark(self, text: str) -> None:
+        """Something that the reader of the results should know."""
+        self._remarks.append(text)
 
-    def _look_for_deadlock(self, now: float) -> None:
-        others = [name for name in self.present if name != self.me and name not in self._done]
-        busy = self._wanted is None and self.me not in self._done
-        if now - self._moved < STUCK_SECONDS or busy or not others:
-            return
-        if all(name in self._waits for name in others) and all(
-            link.up for peer, link in self.mesh.links.items() if peer not in self._absent
-        ):
-            waits = {name: self._waits[name] for name in others}
-            if self._wanted is not None:
-                names = " or ".join(peer.name for peer in self._wanted.peers)
-                waits = {self.me: f"'{self._wanted.kind.name}' from {names}"} | waits
-            raise Deadlock("; ".join(f"{name} waits for {what}" for name, what in waits.items()))
-
-    def _spread_the_stop(self) -> None:
-        self._stop_told = True
-        self.work.log(f"stopping: {self._stop_wish}")
-        party = self._party
-        if not self.is_hub:
-            if self.mesh.links[self.hub].up:
-                self._tell(self.hub, "stop", {"why": self._stop_wish})
-                return
-            raise Stopped
-        if party is None or not self._playing:
-            raise Stopped
-        # Nobody is ahead of the hub by more than one step.
-        party.progress.stop_at = party.progress.steps + 2
-        self._tell_all("stop_at", {"steps": party.progress.stop_at, "why": self._stop_wish})
+    def _tell_trouble(self, error: ColonnadeError) -> None:
+        """The others should not wait for a party that has failed."""
+        trouble = Trouble.of(error, self.me)
+        if trouble.party != self.me and not self.is_hub:
+            return  # they know it from the hub
+        with suppress(ColonnadeError, GoBack, Stopped):
+            self.tell_all(trouble)
 
     def _say_stopped(self) -> None:
         """Where the run stopped everybody has a checkpoint; the hub waits until they do."""
         signal.setitimer(signal.ITIMER_REAL, 0)
-        self._playing = False
+        self.playing = False
         if not self.is_hub:
             return
-        held = self._checkpoints.held()
-        until = time.monotonic() + 0.7
+        held = self.checkpoints.held()
+        until = time.monotonic() + LAST_SAVES_SECONDS
         try:
-            while held and time.monotonic() < until and held[-1] in self._saved:
-                self._pump(0.05)
-        except (ColonnadeError, _GoBack, Stopped):
+            while held and time.monotonic() < until and held[-1] in self.saved:
+                self.pump(0.05)
+        except (ColonnadeError, GoBack, Stopped):
             pass
-        self._tell_all("stopped", {})
-
-    # ---- words out ---------------------------------------------------------------------------
-
-    def _tell(self, peer: str, word: str, content: Mapping[str, Any]) -> None:
-        if peer == self.me:
-            getattr(self, f"_hear_{word}")(self.me, dict(content))
-            return
-        text = json.dumps(content)
-        while len(text) > WORD_BYTES:  # the account of a long run
-            more = Control(MORE + word, text[:WORD_BYTES])
-            self.mesh.links[peer].send(self._no_room, more)
-            text = text[WORD_BYTES:]
-        self.mesh.links[peer].send(self._no_room, Control(word, text))
-
-    def _tell_all(self, word: str, content: Mapping[str, Any]) -> None:
-        """To everybody whom this party has a link with."""
-        for peer in self.mesh.links:
-            if peer not in self._absent:
-                self._tell(peer, word, content)
-
-    def _tell_trouble(self, error: ColonnadeError) -> None:
-        """The others should not wait for a party that has failed."""
-        if isinstance(error, RoleFailed) and "has stopped:" in str(error) and not self.is_hub:
-            return  # they know it from the hub
-        try:
-            content = {"error": type(error).__name__, "text": str(error)[:2000]}
-            self._tell_all("trouble", content)
-        except (ColonnadeError, _GoBack, Stopped):
-            pass
+        self.tell_all(Quit())
 
     def _no_room(self) -> None:
         """The peer has not taken in what it was sent: take in what others send meanwhile."""
@@ -758,9 +442,4 @@ class Session:
             time.sleep(0.01)
             self._tick(time.monotonic())
         else:
-            self._pump(TICK)
-
-
-def _place(position: Any) -> Place:
-    phase, epoch, step = position
-    return str(phase), int(epoch), int(step)
+            self.pump(TICK)

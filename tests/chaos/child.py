@@ -34,7 +34,7 @@ class Plan:
     kills: Sequence[Kill] = ()
     noise: Noise | None = None
     part_bytes: int = 0  # cut messages into so small parts; 0: as usual
-    patched: Mapping[str, Any] = field(default_factory=dict)  # {"runtime.session.TICK": 0.1}
+    patched: Mapping[str, Any] = field(default_factory=dict)  # {"runtime.watch.STUCK_SECONDS": 1.0}
     largest_file: Mapping[str, int] = field(default_factory=dict)  # by party: then its disk is full
 
     def write(self, folder: Path) -> Path:
@@ -106,21 +106,22 @@ def events(folder: Path) -> list[dict[str, Any]]:
 
 
 def _note_starts(folder: Path, me: str) -> None:
-    plain = Session._gather
+    plain = Session.next_start
 
-    def gather(session: Session) -> Any:
+    def next_start(session: Session) -> Any:
         start = plain(session)
-        note(folder, me, "start", attempt=start.attempt, label=start.label)
+        if start is not None:
+            note(folder, me, "start", attempt=start.attempt, label=start.label)
         return start
 
-    Session._gather = gather  # type: ignore[method-assign]
+    Session.next_start = next_start  # type: ignore[method-assign]
 
 
 def _cut_small(most: int) -> None:
     plain = Network.__init__
 
-    def init(network: Network, mesh: Any) -> None:
-        plain(network, mesh, most)
+    def init(network: Network, *given: Any, **named: Any) -> None:
+        plain(network, *given, **named | {"part_bytes": most})
 
     Network.__init__ = init  # type: ignore[method-assign]
 

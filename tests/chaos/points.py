@@ -15,15 +15,18 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from colonnade import store
+from colonnade.deploy.records import Records
 from colonnade.net.mesh import Mesh
 from colonnade.privacy.keys import Agreement
-from colonnade.runtime import checkpoint
+from colonnade.runtime import checkpoint, control
 from colonnade.runtime.checkpoint import OwnCheckpoints
+from colonnade.runtime.elastic import Elastic
+from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.post import Post
 from colonnade.runtime.session import Session
 from colonnade.wire import Ledger
@@ -130,8 +133,8 @@ def install(hit: Callable[[str], None]) -> None:
     """Make this process pass all points."""
     around = functools.partial(_around, hit)
     around(Ledger, "write", "ledger: before", "ledger: after", when=_leaves)
-    around(Mesh, "send_part", "part: before", when=lambda mesh, to, part, data: not part.offset)
-    around(Mesh, "send_part", "part: middle", when=lambda mesh, to, part, data: part.offset)
+    around(Mesh, "send_part", "part: before", when=lambda m, to, wait, part, data: not part.offset)
+    around(Mesh, "send_part", "part: middle", when=lambda m, to, wait, part, data: part.offset)
     around(Post, "_close", after="received")
     around(OwnCheckpoints, "save", "checkpoint: before", "checkpoint: after")
     around(OwnCheckpoints, "go_back", after="go back")
@@ -144,27 +147,18 @@ def install(hit: Callable[[str], None]) -> None:
     around(store, "write_text", after="folder: begun", when=_named("config.toml"))
     around(store, "write_text", after="folder: made", when=_named("run.json"))
     around(store, "write_text", after="conclude: middle", when=_named("result.json"))
-    around(Session, "_checkpoint", after="saved: told")
-    around(Session, "_tell", after="join: told", when=_says("join"))
-    around(Session, "_tell", after="done: told", when=_says("done"))
-    around(Session, "_tell", "bye: before", "bye: after", when=_says("bye"))
-    around(Session, "_tell_all", after="start: told", when=_tells("start"))
-    around(Session, "_tell_all", after="end: told", when=_tells("end"))
+    around(Fixed, "checkpoint", after="saved: told")
+    around(Elastic, "checkpoint", after="saved: told")
+    around(Session, "tell", after="join: told", when=_says(control.Join))
+    around(Session, "tell", after="done: told", when=_says(control.Done))
+    around(Session, "tell", "bye: before", "bye: after", when=_says(control.Bye))
+    around(Session, "tell_all", after="start: told", when=_tells(control.Start))
+    around(Session, "tell_all", after="end: told", when=_tells(control.End))
+    around(Records, "mark", "start: heard", "start: marked")
+    around(Records, "account", after="role: ended")
+    around(Records, "conclude", "conclude: before", "conclude: after")
     around(Agreement, "sign", after="keys: signed")
     around(Agreement, "secrets", after="keys: agreed")
-    plain = Session.__init__
-
-    def init(session: Session, *given: Any, **named: Any) -> None:
-        plain(session, *given, **named)
-        work = session.work
-        session.work = replace(
-            work,
-            mark=_passing(hit, work.mark, "start: heard", "start: marked"),
-            account=_passing(hit, work.account, "", "role: ended"),
-            conclude=_passing(hit, work.conclude, "conclude: before", "conclude: after"),
-        )
-
-    Session.__init__ = init  # type: ignore[method-assign]
 
 
 def _around(
@@ -221,9 +215,9 @@ def _named(name: str) -> Callable[..., bool]:
     return lambda text, path: path.name == name
 
 
-def _tells(wanted: str) -> Callable[..., bool]:
-    return lambda session, word, content: word == wanted
+def _tells(wanted: type) -> Callable[..., bool]:
+    return lambda session, said: isinstance(said, wanted)
 
 
-def _says(wanted: str) -> Callable[..., bool]:
-    return lambda session, peer, word, content: word == wanted and peer != session.me
+def _says(wanted: type) -> Callable[..., bool]:
+    return lambda session, peer, said: isinstance(said, wanted) and peer != session.me

@@ -63,7 +63,7 @@ def test_a_method_that_locks_up_is_named_at_all_parties(nursery: Nursery, tmp_pa
         "all": ["party1 waits for 'answer' from party2", "party3 waits for 'answer' from party1"],
         "passives": ["party3 waits for 'answer' from party2"],
     }
-    plan = Plan(patched={"runtime.session.STUCK_SECONDS": 1.0}).write(tmp_path / "plan")
+    plan = Plan(patched={"runtime.watch.STUCK_SECONDS": 1.0}).write(tmp_path / "plan")
     fields = {}
     for stuck in waits:
         tree = toy(CHATTER, evaluate_every=0, chatter={"stuck": stuck})

@@ -236,7 +236,7 @@ def test_the_server_dies_and_returns(plain: bool, made: Callable[..., Swarm]) ->
     assert set(it.end().values()) == {0}
     for name in ("party1", "party2"):
         log = it.field.log(name)
-        back = "going back to the newest checkpoint: 'server' was started anew"
+        back = "going back to the newest checkpoint: 'server' was started again"
         assert (back in log) == plain and ("'server' is back" in log) != plain, log
     assert away(it.field, "server") == []
     it.check_ledgers("party1", "party2")

@@ -14,7 +14,7 @@ from colonnade import assembly
 from colonnade.cli.main import main
 from colonnade.config import federation
 from colonnade.config.federation import Federation, Member
-from colonnade.deploy.member import read_rows
+from colonnade.deploy.setup import read_rows
 from colonnade.errors import DataError, RunError
 from colonnade.net import certs
 from colonnade.wire.policy import Policy
@@ -79,7 +79,7 @@ def test_a_label_that_is_no_class(made: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "why"),
     [
-        ("server", "north.csv", "'server' plays 'server', which brings no rows: leave --data away"),
+        ("server", "north.csv", "'server' plays 'server', which brings no rows: omit --data"),
         ("north", "", "give --data FILE, the rows of 'north', .csv or .npz"),
     ],
 )

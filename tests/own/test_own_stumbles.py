@@ -15,7 +15,8 @@ from colonnade.cli.party import own_file
 from colonnade.config import federation
 from colonnade.data import own
 from colonnade.data.own import OwnFile
-from colonnade.deploy import doctor, member
+from colonnade.deploy import doctor
+from colonnade.deploy.setup import read_rows
 from colonnade.errors import ConfigError, DataError, RunError
 
 
@@ -169,9 +170,7 @@ def test_the_doctor_of_a_federation_knows_the_alignment(tmp_path: Path) -> None:
     path = tmp_path / "federation.toml"
     path.write_text(text)
     file = OwnFile(str(tmp_path / "shop.csv"), id="customer")
-    mine = doctor.Mine(
-        "shop", tmp_path, lambda shared: member.read_rows(file, shared, "shop"), None, None
-    )
+    mine = doctor.Mine("shop", tmp_path, lambda shared: read_rows(file, shared, "shop"), None, None)
     checks = {check.about: check for check in doctor.examine(path, mine)}
     assert checks["policy"].verdict == "ok", checks["policy"]
     assert "the rows that all have are found first, privately" in checks["data"].found

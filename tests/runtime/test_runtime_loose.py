@@ -2,182 +2,210 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from test_runtime_process import MEMBERS, RUN, FakeMesh
+from fake_mesh import RUN, Case, start
 
-from colonnade.errors import FederationError, PeerLost, RoleFailed
-from colonnade.runtime.checkpoint import OwnCheckpoints
-from colonnade.runtime.control import Join
-from colonnade.runtime.elastic import LooseSession
-from colonnade.runtime.session import Patience, Start, Work, _GoBack
+from colonnade.errors import Deadlock, FederationError, PeerLost, RoleFailed
+from colonnade.runtime import watch
+from colonnade.runtime.control import GoBack
+from colonnade.runtime.elastic import Elastic
+from colonnade.runtime.playing import Playing
 from colonnade.wire import Kind, Recv
 
 HEAD = Kind("head", None, reveals="nothing", dtype="any")
 
 
-class Case:
-    """A session, its mesh, and what it has noted."""
-
-    def __init__(self, me: str, folder: Path, run: str = "", **patience: Any) -> None:
-        self.mesh: Any = FakeMesh(me)
-        self.marks, self.log, self.admitted = list[int](), list[str](), list[tuple[str, int]]()
-        work = Work(
-            party=lambda start: pytest.fail("no role begins here"),
-            role=lambda *_: pytest.fail("no role begins here"),
-            mark=lambda start: self.marks.append(start.attempt),
-            account=lambda party: {},
-            conclude=lambda accounts, warnings: None,
-            may_lose=lambda absent: "",
-            told={"classes": ["no", "yes"]},
-            log=self.log.append,
-        )
-        post: Any = SimpleNamespace(
-            refused={},
-            waiting=lambda: 0,
-            holds=lambda peer, kind: False,
-            admit=lambda peer, run, attempt: self.admitted.append((peer, attempt)),
-            ledger=SimpleNamespace(note=lambda text: None),
-        )
-        checkpoints = OwnCheckpoints(folder / "checkpoints", lambda: None)
-        self.session = LooseSession(
-            me, MEMBERS, "bank", self.mesh, post, checkpoints, Patience(**patience), work, run
-        )
-
-    def joins(self, peer: str, run: str = "", attempt: int = 0) -> None:
-        join = Join(self.mesh.links[peer].life_of(), run, attempt, (), False)
-        self.mesh.say(peer, "join", asdict(join))
-
-    def words(self, peer: str) -> list[str]:
-        words: list[str] = self.mesh.links[peer].words()
-        return words
+def case(me: str, folder: Path, run: str = "", **patience: Any) -> Case:
+    return Case(me, folder, Elastic(came_back=bool(run)), run, **patience)
 
 
-def wanted(session: LooseSession, *names: str, within: float | None = None) -> Recv:
+def playing(it: Case) -> Playing:
+    """The wire of a role that is under way."""
+    party: Any = SimpleNamespace(steps=3)
+    it.session.playing, it.session.party = True, party
+    return Playing(it.session, party)
+
+
+def wanted(*names: str, within: float | None = None) -> Recv:
     peers: Any = tuple(SimpleNamespace(name=name) for name in names)
-    session._playing, session._party = True, SimpleNamespace(progress=SimpleNamespace(steps=3))  # type: ignore[assignment]
     return Recv(peers, HEAD, within is not None, within)
 
 
+def admitted(client: Case) -> Case:
+    """The hub has let it in."""
+    hub = client.mesh.links["bank"].life_of()
+    client.mesh.say("bank", "start", start(1, lives={"bank": hub}))
+    client.session.take_in()
+    return client
+
+
 def test_the_hub_lets_each_in_alone(tmp_path: Path) -> None:
-    case = Case("bank", tmp_path)
-    case.joins("shop", attempt=4)
-    case.joins("telco")
-    begun = case.session._gather()
-    assert begun.attempt == 5 and case.marks == [5]
-    assert case.admitted == [("shop", 5), ("telco", 5)]
-    assert case.session.reaches("shop") and case.session.reaches("telco")
-    case.mesh.links["shop"].life += 1
-    case.mesh.up("shop")
-    assert not case.session.reaches("shop") and case.words("telco") == ["start"]
-    case.joins("shop", run=begun.run, attempt=5)
-    assert case.session.reaches("shop")
-    assert case.marks == [5, 6] and case.admitted[-1] == ("shop", 6)
-    assert case.words("telco") == ["start"]
-    case.joins("telco", run="00000000000000cd")
-    case.session._pump(0)
-    assert case.words("telco") == ["start", "trouble"] and case.marks == [5, 6]
+    it = case("bank", tmp_path)
+    it.joins("shop", attempt=4)
+    it.joins("telco")
+    begun = it.session.next_start()
+    assert begun is not None and begun.attempt == 5 and it.marks == [5]
+    assert it.admitted == [("shop", 5), ("telco", 5)]
+    wire = playing(it)
+    assert wire.reaches("shop") and wire.reaches("telco")
+    it.mesh.links["shop"].life += 1
+    it.mesh.up("shop")
+    assert not wire.reaches("shop") and it.words("telco") == ["start"]
+    it.joins("shop", run=begun.run, attempt=5)
+    assert not wire.reaches("shop")  # a look takes nothing in
+    it.session.take_in()
+    assert wire.reaches("shop")
+    assert it.marks == [5, 6] and it.admitted[-1] == ("shop", 6)
+    assert it.words("telco") == ["start"]
+    it.joins("telco", run="00000000000000cd")
+    it.session.pump(0)
+    assert it.words("telco") == ["start", "trouble"] and it.marks == [5, 6]
 
 
 def test_the_hub_begins_with_those_who_are_there_if_it_may(tmp_path: Path) -> None:
-    case = Case("bank", tmp_path, on_lost="continue", deadline=0.1)
-    case.mesh.links["telco"].up = False
-    case.joins("shop")
-    assert set(case.session._gather().lives) == {"bank", "shop"}
-    assert "begins without telco, who may come later" in case.log
-    waits = Case("bank", tmp_path, on_lost="wait", deadline=0.1)
+    it = case("bank", tmp_path, on_lost="continue", deadline=0.1)
+    it.mesh.links["telco"].up = False
+    it.joins("shop")
+    begun = it.session.next_start()
+    assert begun is not None and set(begun.lives) == {"bank", "shop"}
+    assert "begins without telco, who may come later" in it.lines
+    waits = case("bank", tmp_path, on_lost="wait", deadline=0.1)
     waits.mesh.links["telco"].up = False
     waits.joins("shop")
     with pytest.raises(PeerLost, match="'telco'"):
-        waits.session._gather()
+        waits.session.next_start()
 
 
 def test_the_hub_needs_somebody_but_not_everybody(tmp_path: Path) -> None:
-    case = Case("bank", tmp_path, run=RUN, deadline=5.0)
-    case.session._playing = True
-    case.mesh.links["telco"].up = False
-    case.session._look_for_the_lost(10.0)
-    case.mesh.links["shop"].up = False
-    case.mesh.links["shop"].since = 6.0
-    case.session._look_for_the_lost(10.0)
+    it = case("bank", tmp_path, run=RUN, deadline=5.0)
+    it.session.playing = True
+    look = it.session.membership.tick
+    it.mesh.links["telco"].up = False
+    look(it.session, 10.0)
+    it.mesh.links["shop"].up = False
+    it.mesh.links["shop"].since = 6.0
+    look(it.session, 10.0)
     with pytest.raises(PeerLost):
-        case.session._look_for_the_lost(12.0)
-    case.session._hear_done("telco", {})
-    case.session._look_for_the_lost(12.0)
+        look(it.session, 12.0)
+    it.hear("telco", "done", '{"account": {}}')
+    look(it.session, 12.0)
 
 
 def test_a_client_waits_for_its_hub_only_where_its_role_does(tmp_path: Path) -> None:
-    case = Case("shop", tmp_path, run=RUN, deadline=5.0)
-    session, link = case.session, case.mesh.links["bank"]
-    link.up = False
-    session._check_silence(wanted(session, "bank", within=1.0), 0.0)
-    session._look_for_the_lost(1e6)
+    it = case("shop", tmp_path, run=RUN, deadline=0.1)
+    wire = playing(it)
+    it.mesh.links["bank"].up = False
+    it.session.membership.tick(it.session, 1e6)
+    it.session.post.take = lambda peer, kind: None  # type: ignore[method-assign]
+    assert wire.take(wanted("bank", within=0.3)) is None
     with pytest.raises(PeerLost, match="'shop' waited for 'head' from 'bank'"):
-        session._check_silence(wanted(session, "bank"), 0.0)
+        wire.take(wanted("bank"))
 
 
 def test_a_client_that_waits_for_an_answer_to_nothing_goes_back(tmp_path: Path) -> None:
-    case = Case("shop", tmp_path, run=RUN)
-    session, link = case.session, case.mesh.links["bank"]
+    it = admitted(case("shop", tmp_path, run=RUN))
+    wire, link = playing(it), it.mesh.links["bank"]
     link.up = False
-    session.put(None, "bank", HEAD, 1)  # type: ignore[arg-type]
-    session.put(None, "bank", HEAD, 2)  # type: ignore[arg-type]
-    assert session.refused() == {"message to 'bank', which was not there": 2}
-    assert case.log == ["'bank' is not there: 'head' is not sent"]
-    link.up, session._admitted = True, {"bank": link.life_of()}
-    with pytest.raises(_GoBack, match="what was not sent"):
-        session._check_silence(wanted(session, "bank"), 0.0)
+    wire.put("bank", HEAD, 1)
+    wire.put("bank", HEAD, 2)
+    assert it.session.refused() == {"message to 'bank', which was not there": 2}
+    assert "'bank' is not there: 'head' is not sent" in it.lines
+    link.up = True
+    it.session.post.take = lambda peer, kind: None  # type: ignore[method-assign]
+    with pytest.raises(GoBack, match="what was not sent"):
+        wire.take(wanted("bank"))
 
 
 def test_nobody_waits_for_a_role_that_has_ended(tmp_path: Path) -> None:
-    hub, client = Case("bank", tmp_path / "a").session, Case("shop", tmp_path / "b").session
-    hub._admitted = {"telco": hub.mesh.links["telco"].life_of()}
-    client._admitted = {"bank": client.mesh.links["bank"].life_of()}
-    assert hub.reaches("telco") and client.reaches("bank")
-    hub._hear_done("telco", {})
-    client._hear_end("bank", {})
-    for session, peer in ((hub, "telco"), (client, "bank")):
-        assert not session.reaches(peer)
+    hub, client = case("bank", tmp_path / "a"), admitted(case("shop", tmp_path / "b"))
+    hub.joins("shop")
+    hub.joins("telco")
+    hub.session.next_start()
+    for it, peer, word, content in (
+        (hub, "telco", "done", '{"account": {}}'),
+        (client, "bank", "end", "{}"),
+    ):
+        wire = playing(it)
+        it.session.post.take = lambda peer, kind: None  # type: ignore[method-assign]
+        assert wire.reaches(peer)
+        it.hear(peer, word, content)
+        assert not wire.reaches(peer)
         with pytest.raises(PeerLost, match="its role has ended"):
-            session._check_silence(wanted(session, peer), 0.0)
+            wire.take(wanted(peer))
 
 
 def test_trouble_of_one_is_not_the_trouble_of_others(tmp_path: Path) -> None:
-    hub, client = Case("bank", tmp_path), Case("shop", tmp_path)
-    trouble = {"error": "Denied", "text": "its policy"}
-    hub.session._hear_trouble("shop", trouble)
-    client.session._playing = True
-    client.session._hear_trouble("bank", trouble)
-    assert hub.log == ["'shop' has stopped: Denied: its policy"]
-    client.session._playing = False
-    for said in (trouble, trouble | {"refused": True}):
-        with pytest.raises(RoleFailed, match="'bank' has stopped: Denied"):
-            client.session._hear_trouble("bank", said)
-        client.session._came_back = True  # then only one that is refused has nothing to hope for
+    hub, client = case("bank", tmp_path), case("shop", tmp_path)
+
+    def trouble(party: str, refused: bool = False) -> str:
+        said = {"party": party, "error": "Denied", "text": "its policy", "refused": refused}
+        return json.dumps(said)
+
+    hub.hear("shop", "trouble", trouble("shop"))
+    assert hub.lines == ["'shop' has stopped: Denied: its policy"]
+    client.session.playing = True
+    client.hear("bank", "trouble", trouble("bank"))
+    client.session.playing = False
+    with pytest.raises(RoleFailed, match="'bank' has stopped: Denied"):
+        client.hear("bank", "trouble", trouble("bank"))
+    back = case("shop", tmp_path, run=RUN)
+    back.hear("bank", "trouble", trouble("bank"))
+    with pytest.raises(RoleFailed, match="'bank' has stopped: Denied"):
+        back.hear("bank", "trouble", trouble("bank", refused=True))
 
 
 def test_a_hub_that_waits_with_a_limit_is_in_no_deadlock(tmp_path: Path) -> None:
-    session = Case("bank", tmp_path).session
-    session._moved = -1e9
+    it = case("bank", tmp_path)
+    it.session.moved = -1e9
     for name in ("shop", "telco"):
-        session._hear_waiting(name, {"for": "'mean' from bank"})
-    session._wanted = wanted(session, "shop", "telco", within=1.0)
-    session._look_for_deadlock(0.0)
-    session._wanted = wanted(session, "shop", "telco")
-    with pytest.raises(Exception, match="bank waits for 'head' from shop or telco"):
-        session._look_for_deadlock(0.0)
+        it.hear(name, "waiting", json.dumps({"what": "'mean' from bank"}))
+    it.session.wanted = wanted("shop", "telco", within=1.0)
+    watch.look_for_deadlock(it.session, 0.0)
+    it.session.wanted = wanted("shop", "telco")
+    with pytest.raises(Deadlock, match="bank waits for 'head' from shop or telco"):
+        watch.look_for_deadlock(it.session, 0.0)
 
 
 def test_who_comes_after_the_end_hears_so(tmp_path: Path) -> None:
     """Nothing is lost where nothing was reached: an error says so."""
-    case = Case("shop", tmp_path)
-    case.mesh.up("bank")
-    case.mesh.say("bank", "start", asdict(Start(RUN, 3, None, ended=True)))
-    case.mesh.say("bank", "end", {})
+    it = case("shop", tmp_path)
+    it.mesh.up("bank")
+    it.mesh.say("bank", "start", start(3, ended=True))
+    it.mesh.say("bank", "end", {})
     with pytest.raises(FederationError, match="has trained nothing: it came too late"):
-        case.session.serve()
-    assert "the federation has ended" in case.log
+        it.serve()
+    assert "the federation has ended" in it.lines
+
+
+def test_a_role_that_only_computes_hears_of_others_between_its_steps(tmp_path: Path) -> None:
+    """Without a message and without a look: that it is to stop, and that its hub is back."""
+    it = case("shop", tmp_path)
+    session, party = it.session, _Computing()
+    it.mesh.say("bank", "start", start(1, lives={"bank": it.mesh.links["bank"].life_of()}))
+    begun = session.next_start()
+    assert begun is not None
+
+    async def role() -> None:
+        it.mesh.say("bank", "stop_at", {"steps": 0, "why": "SIGTERM"})
+        party.step()
+
+    started: Any = party
+    with session.connected():  # its end calls the alarm off that follows a stop
+        assert session.play(begun, started, lambda wire: role())
+    assert party.progress.stop_at == 1 and session.stop_wish == "SIGTERM"
+
+
+class _Computing:
+    """What a session looks at of a party, and what a step does."""
+
+    name, steps, stop_at, position, phase = "shop", 0, None, ("train", 0, 0), "train"
+    schedule = SimpleNamespace(seed=1)
+    on_step: Any = None
+
+    def step(self) -> None:
+        self.on_step()

@@ -3,134 +3,64 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
-from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from fake_mesh import MEMBERS, RUN, Case, start
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colonnade.errors import CodecError, ColonnadeError, PeerLost
-from colonnade.net.frame import HEAD_BYTES, Control
-from colonnade.net.link import Arrived, Up
+from colonnade.errors import CodecError, ColonnadeError, Denied, PeerLost, RoleFailed
+from colonnade.net.frame import HEAD_BYTES
 from colonnade.role.progress import Stopped
-from colonnade.runtime import session as process
-from colonnade.runtime.checkpoint import OwnCheckpoints
-from colonnade.runtime.session import Patience, Session, Start, Work, _GoBack
-
-MEMBERS = ("bank", "shop", "telco")
-RUN = "00000000000000ab"
-
-
-class FakeLink:
-    """Remembers what was said to its peer."""
-
-    def __init__(self, peer: str) -> None:
-        self.peer, self.life, self.up, self.since, self.trouble = peer, 1, True, 0.0, ""
-        self.sent: list[Any] = []
-        self.full = 0.0
-
-    def send(self, wait: Any, body: Any, tail: Any = ()) -> None:
-        self.sent.append(body)
-
-    def words(self) -> list[str]:
-        return [control.word for control in self.sent]
-
-    def life_of(self) -> str:
-        return f"life {self.life} of {self.peer}"
-
-    def took(self, event: Any) -> None: ...
-
-    def stuck(self, now: float) -> float:
-        return self.full
+from colonnade.runtime import control
+from colonnade.runtime.control import Done, GoBack, Halt, Trouble
+from colonnade.runtime.fixed import Fixed
+from colonnade.runtime.playing import Playing
+from colonnade.runtime.protocol import NAMES, WORDS
 
 
-class FakeMesh:
-    def __init__(self, me: str) -> None:
-        self.inbox: SimpleQueue[Any] = SimpleQueue()
-        self.links = {peer: FakeLink(peer) for peer in MEMBERS if peer != me}
-        self.incarnation, self.barred = b"me", dict[str, str]()
-
-    def start(self) -> None: ...
-    def close(self, seconds: float) -> None: ...
-    def expect_end(self) -> None: ...
-
-    def refused(self) -> dict[str, int]:
-        return {}
-
-    def up(self, peer: str, anew: bool = True) -> None:
-        self.inbox.put(Up(self.links[peer], anew))  # type: ignore[arg-type]
-
-    def say(self, peer: str, word: str, content: Any) -> None:
-        control = Control(word, json.dumps(content))
-        link: Any = self.links[peer]
-        self.inbox.put(Arrived(link, link.life, 1, 1, control, memoryview(b"")))
-
-
-class Case:
-    """A session, its mesh, and which attempts it has noted."""
-
-    def __init__(self, me: str, folder: Path) -> None:
-        self.mesh, self.marks = FakeMesh(me), list[int]()
-        work = Work(
-            party=lambda start: pytest.fail("no role begins here"),
-            role=lambda *_: pytest.fail("no role begins here"),
-            mark=lambda start: self.marks.append(start.attempt),
-            account=lambda party: {},
-            conclude=lambda accounts, absent: None,
-            may_lose=lambda absent: "",
-            told={"classes": []},
-            log=lambda text: None,
-        )
-        post: Any = SimpleNamespace(refused={}, waiting=lambda: 0)
-        mesh: Any = self.mesh
-        checkpoints = OwnCheckpoints(folder / "checkpoints", lambda: None)
-        self.session = Session(me, MEMBERS, "bank", mesh, post, checkpoints, Patience(), work)
-
-
-def start(attempt: int, **more: Any) -> dict[str, Any]:
-    return asdict(Start(RUN, attempt, None, **more))
+def case(me: str, folder: Path, **patience: Any) -> Case:
+    return Case(me, folder, Fixed(), **patience)
 
 
 def test_a_start_that_is_taken_back_in_the_same_breath(tmp_path: Path) -> None:
     """Both lie in the inbox when the party looks: it must not begin what nobody else begins."""
-    case = Case("shop", tmp_path)
-    case.mesh.up("bank")
-    case.mesh.say("bank", "start", start(1))
-    case.mesh.say("bank", "halt", {"why": "'telco' was started anew"})
-    case.mesh.say("bank", "start", start(2, ended=True))
-    case.mesh.say("bank", "end", {})
-    case.session.serve()
-    assert case.mesh.links["bank"].words() == ["join", "join", "bye"]
-    assert case.marks == [2]
+    it = case("shop", tmp_path)
+    it.mesh.up("bank")
+    it.mesh.say("bank", "start", start(1))
+    it.mesh.say("bank", "halt", {"why": "'telco' was started again"})
+    it.mesh.say("bank", "start", start(2, ended=True))
+    it.mesh.say("bank", "end", {})
+    it.serve()
+    assert it.words("bank") == ["join", "join", "bye"]
+    assert it.marks == [2]
 
 
 def test_a_start_of_a_hub_that_died_in_the_same_breath(tmp_path: Path) -> None:
-    case = Case("shop", tmp_path)
-    case.mesh.up("bank")
-    case.mesh.say("bank", "start", start(1))
-    case.mesh.up("bank")
-    case.mesh.say("bank", "start", start(2, ended=True))
-    case.mesh.say("bank", "end", {})
-    case.session.serve()
-    assert case.mesh.links["bank"].words() == ["join", "join", "bye"]
-    assert case.marks == [2]
+    it = case("shop", tmp_path)
+    it.mesh.up("bank")
+    it.mesh.say("bank", "start", start(1))
+    it.mesh.up("bank")
+    it.mesh.say("bank", "start", start(2, ended=True))
+    it.mesh.say("bank", "end", {})
+    it.serve()
+    assert it.words("bank") == ["join", "join", "bye"]
+    assert it.marks == [2]
 
 
 def test_the_hub_notes_an_attempt_before_anybody_knows_of_it(tmp_path: Path) -> None:
-    case = Case("bank", tmp_path)
-    shop, telco = case.mesh.links["shop"], case.mesh.links["telco"]
-    for link in (shop, telco):
-        join = asdict(process.Join(link.life_of(), "", 4, (), False))
-        case.mesh.say(link.peer, "join", join)
+    it = case("bank", tmp_path)
+    for peer in ("shop", "telco"):
+        it.joins(peer, attempt=4)
     told: list[int] = []
+    shop = it.mesh.links["shop"]
     plain = shop.send
-    shop.send = lambda *a, **b: (told.append(len(case.marks)), plain(*a, **b))  # type: ignore[method-assign,assignment,func-returns-value]
-    begun = case.session._gather()
-    assert begun.attempt == 5 and told == [1]
+    shop.send = lambda *a, **b: (told.append(len(it.marks)), plain(*a, **b))
+    begun = it.session.next_start()
+    assert begun is not None and begun.attempt == 5 and told == [1]
 
 
 def at(position: tuple[str, int, int], phase: str) -> Any:
@@ -140,47 +70,49 @@ def at(position: tuple[str, int, int], phase: str) -> Any:
 
 def test_what_was_begun_is_not_forgotten_when_all_go_back(tmp_path: Path) -> None:
     """A later attempt starts from a checkpoint; steps beyond it have been opened all the same."""
-    session = Case("shop", tmp_path).session
-    assert session._join().fresh is None
-    session._party = at(("train", 1, 7), "train")
-    assert session._join().fresh == ("train", 1, 8)
-    session._party = at(("train", 1, 3), "train")
-    assert session._join().fresh == ("train", 1, 8)
-    session._party = at(("train", 1, 10), "eval")
-    assert session._join().fresh == ("train", 2, 0)
+    session = case("shop", tmp_path).session
+    assert session.join().fresh is None
+    for position, phase, fresh in [
+        (("train", 1, 7), "train", ("train", 1, 8)),
+        (("train", 1, 3), "train", ("train", 1, 8)),
+        (("train", 1, 10), "eval", ("train", 2, 0)),
+    ]:
+        party: Any = SimpleNamespace(position=position, phase=phase)
+        session.party = party
+        assert session.join().fresh == fresh
 
 
 def test_a_word_that_does_not_fit_one_frame(tmp_path: Path) -> None:
     """It travels in pieces; other words may come between them."""
-    sender, hub = Case("shop", tmp_path / "a"), Case("bank", tmp_path / "b")
+    sender, hub = case("shop", tmp_path / "a"), case("bank", tmp_path / "b")
     account = {"history": ["x" * 1000] * 3000}
-    sender.session._tell("bank", "done", account)
+    sender.session.tell("bank", Done(account))
     controls = sender.mesh.links["bank"].sent
     assert len(controls) > 3
-    assert all(len(control.content) < HEAD_BYTES for control in controls)
-    for control in controls[:-1]:
-        hub.session._hear("shop", control)
-    hub.session._hear("shop", Control("waiting", '{"for": "nothing"}'))
-    assert hub.session._done == {}
-    hub.session._hear("shop", controls[-1])
-    assert hub.session._done == {"shop": account}
+    assert all(len(control.SerializeToString()) < HEAD_BYTES for control in controls)
+    for piece in controls[:-1]:
+        hub.session.hear("shop", piece)
+    hub.hear("shop", "waiting", '{"what": "nothing"}')
+    assert hub.session.done == {}
+    hub.session.hear("shop", controls[-1])
+    assert hub.session.done == {"shop": account}
 
 
 def test_half_a_word_of_a_process_that_died_is_forgotten(tmp_path: Path) -> None:
-    hub = Case("bank", tmp_path).session
-    hub._hear("shop", Control("more of done", '{"history": ['))
-    link: Any = hub.mesh.links["shop"]
-    hub._came_up(link, anew=True)
-    hub._hear("shop", Control("done", "{}"))
-    assert hub._done == {"shop": {}}
+    hub = case("bank", tmp_path)
+    hub.hear("shop", "more of done", '{"account": {"history": [')
+    hub.mesh.up("shop")
+    hub.session.take_in()
+    hub.hear("shop", "done", '{"account": {}}')
+    assert hub.session.done == {"shop": {}}
 
 
 def test_a_word_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "WORDS_BYTES", 1000)
-    hub = Case("bank", tmp_path).session
+    monkeypatch.setattr(control, "WORDS_BYTES", 1000)
+    hub = case("bank", tmp_path)
     with pytest.raises(CodecError, match="does not come to an end"):
         for _ in range(20):
-            hub._hear("shop", Control("more of done", "x" * 100))
+            hub.hear("shop", "more of done", "x" * 100)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +123,7 @@ def test_a_word_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("shop", "done", "[]"),
         ("shop", "done", "not JSON"),
         ("shop", "done", "[" * 100_000),
+        ("shop", "done", '{"account": []}'),
         ("shop", "saved", "{}"),
         ("shop", "join", '{"life": 3}'),
         ("telco", "start", json.dumps(start(1))),  # not its to say
@@ -200,7 +133,41 @@ def test_a_word_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_words_that_make_no_sense(sender: str, word: str, content: str, tmp_path: Path) -> None:
     me = "shop" if sender == "bank" else "bank"
     with pytest.raises(CodecError):
-        Case(me, tmp_path).session._hear(sender, Control(word, content))
+        case(me, tmp_path).hear(sender, word, content)
+
+
+JOIN = {"life": "ab", "run": "", "attempt": 0, "held": [], "finished": False, "fresh": None}
+CONTENTS: dict[str, dict[str, Any]] = {  # of every word, one that makes sense
+    "join": JOIN,
+    "start": start(1),
+    "halt": {"why": "x"},
+    "saved": {"label": "train-00001-0000000"},
+    "commit": {"label": "train-00001-0000000"},
+    "waiting": {"what": "x"},
+    "going": {},
+    "done": {"account": {}},
+    "end": {},
+    "bye": {},
+    "stop": {"why": "x"},
+    "stop_at": {"steps": 3, "why": "x"},
+    "stopped": {},
+    "trouble": {"party": "shop", "error": "Denied", "text": "x", "refused": False},
+}
+
+
+def test_every_word_has_one_type_and_one_row() -> None:
+    assert CONTENTS.keys() == WORDS.keys() == set(NAMES.values())
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_a_word_is_heard_from_those_alone_who_may_say_it(word: str, tmp_path: Path) -> None:
+    """The hub's words of a member, and a member's of the hub, are refused."""
+    if WORDS[word].said_by == "any":
+        return
+    from_hub = WORDS[word].said_by == "hub"
+    it = case("bank" if from_hub else "shop", tmp_path)
+    with pytest.raises(CodecError, match="not its to say"):
+        it.hear("telco" if from_hub else "bank", word, json.dumps(CONTENTS[word]))
 
 
 scalars = st.one_of(
@@ -211,48 +178,83 @@ trees = st.recursive(
     lambda t: st.lists(t, max_size=3) | st.dictionaries(st.text(max_size=3), t, max_size=3),
     max_leaves=6,
 )
-KEYS = (
-    *("run", "attempt", "label", "absent", "skip", "lives", "told", "ended", "why", "steps"),
-    *("life", "held", "finished", "fresh", "for", "error", "text"),
-)
-WORDS = (
-    *("start", "halt", "commit", "end", "join", "saved", "done", "bye"),
-    *("waiting", "going", "stopped", "trouble"),
-)
+KEYS = sorted({key for content in CONTENTS.values() for key in content})
 
 
 @settings(max_examples=400, deadline=None)
 @given(
     me=st.sampled_from(["bank", "shop"]),
-    word=st.sampled_from(WORDS),
+    word=st.sampled_from(list(WORDS)),
     content=st.fixed_dictionaries({}, optional=dict.fromkeys(KEYS, trees)),
+    mixed=st.booleans(),
 )
 def test_any_content_is_taken_or_refused_with_a_typed_error(
-    me: str, word: str, content: dict[str, Any]
+    me: str, word: str, content: dict[str, Any], mixed: bool
 ) -> None:
-    session = Case(me, Path("nowhere")).session
-    session.stop = lambda why: None  # type: ignore[method-assign]
+    it = case(me, Path("nowhere"))
+    it.session.stop = lambda why: None  # type: ignore[method-assign]
     sender = "shop" if me == "bank" else "bank"
+    if mixed:  # only some of it makes no sense
+        content = CONTENTS[word] | content
     try:
-        session._hear(sender, Control(word, json.dumps(content)))
-    except (ColonnadeError, _GoBack, Stopped):
+        it.hear(sender, word, json.dumps(content))
+    except (ColonnadeError, GoBack, Stopped):
         return
-    for join in session._joins.values():
+    for join in it.session.joins.values():
         assert isinstance(join.attempt, int) and isinstance(join.run, str)
-    if session._start is not None:
-        assert int(session._start.run, 16) >= 0 and isinstance(session._start.attempt, int)
+    if it.session.start is not None:
+        assert int(it.session.start.run, 16) >= 0 and isinstance(it.session.start.attempt, int)
 
 
 def test_what_a_party_that_was_left_behind_says_is_not_heard(tmp_path: Path) -> None:
-    case = Case("shop", tmp_path)
-    case.session.leave_out(["telco"], ("train", 1, 2))
-    case.mesh.say("telco", "trouble", {"error": "Refused", "text": "it may not come back"})
-    case.session._pump(0)
-    assert "telco" in case.mesh.barred
+    it = case("shop", tmp_path)
+    it.session.leave_out(["telco"], ("train", 1, 2))
+    it.mesh.say("telco", "trouble", CONTENTS["trouble"])
+    it.session.pump(0)
+    assert "telco" in it.mesh.barred
 
 
 def test_a_peer_that_takes_nothing_in_is_not_waited_for_for_ever(tmp_path: Path) -> None:
-    case = Case("shop", tmp_path)
-    case.mesh.links["telco"].full = 3601.0
+    it = case("shop", tmp_path)
+    it.mesh.links["telco"].full = 3601.0
     with pytest.raises(PeerLost, match=r"'telco'.*took in nothing for 3601 s"):
-        case.session._no_room()
+        it.session.pump(0)
+
+
+def test_an_error_that_is_passed_on_stays_that_of_the_party_it_came_from(tmp_path: Path) -> None:
+    """By its fields: a text that looks like it changes nothing."""
+    own = Denied("'telco' has stopped: says its policy")
+    assert Trouble.of(own, "shop") == Trouble("shop", "Denied", str(own))
+    failure = Trouble("shop", "Denied", "its policy").failure()
+    assert str(failure) == "'shop' has stopped: Denied: its policy"
+    assert Trouble.of(failure, "bank") == Trouble("shop", "Denied", "its policy")
+    for me, passed_on in [("bank", True), ("telco", False)]:
+        it = case(me, tmp_path)
+        with pytest.raises(RoleFailed), it.session.connected():
+            raise failure
+        told = [json.loads(one.content) for link in it.mesh.links.values() for one in link.sent]
+        assert bool(told) == passed_on and all(one["party"] == "shop" for one in told)
+
+
+def test_only_the_hub_speaks_for_others(tmp_path: Path) -> None:
+    trouble = CONTENTS["trouble"] | {"party": "bank"}
+    with pytest.raises(RoleFailed, match="'telco' has stopped") as caught:
+        case("shop", tmp_path).hear("telco", "trouble", json.dumps(trouble))
+    assert caught.value.party == "telco" and caught.value.error == "Denied"
+
+
+def test_to_look_at_a_peer_takes_no_event_in(tmp_path: Path) -> None:
+    it = case("shop", tmp_path)
+    it.mesh.up("bank")
+    party: Any = None
+    assert Playing(it.session, party).reaches("bank") and it.mesh.inbox.qsize() == 1
+
+
+def test_members_and_halts(tmp_path: Path) -> None:
+    it = case("bank", tmp_path)
+    for peer in MEMBERS[1:]:
+        it.joins(peer)
+    assert it.session.next_start() is not None
+    with pytest.raises(GoBack, match="'shop' joined again"):
+        it.hear("shop", "join", json.dumps(JOIN))
+    assert it.words("telco")[-1] == NAMES[Halt]

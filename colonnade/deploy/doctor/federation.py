@@ -8,12 +8,12 @@ from pathlib import Path
 
 from colonnade.config import federation as federations
 from colonnade.config.federation import Federation
-from colonnade.deploy import member
 from colonnade.deploy.doctor.check import Case, Check, Mine, no_problem, problems
 from colonnade.deploy.doctor.keys import certificates, key_files, signing_key
 from colonnade.deploy.doctor.machine import disk, run_folder, software
 from colonnade.deploy.doctor.network import engine, own_port, peers
 from colonnade.deploy.doctor.offer import data, permissions, together
+from colonnade.deploy.setup import sends_of
 from colonnade.errors import ColonnadeError, FederationError
 
 
@@ -87,7 +87,7 @@ def _file(federation: Federation) -> Iterator[Check]:
         said = f"parties may come and go; it begins {when.get(federation.on_lost, 'with all')}"
     yield Check("lost party", "ok", said)
     for name in federation.names:
-        for kind in member.sends_of(federation, name):
+        for kind in sends_of(federation, name):
             said = f"{kind.name} ({kind.describe()}) reveals {kind.reveals}"
             yield Check(f"{name} sends", "ok", said)
     digest = federation.sha256

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from colonnade.assembly import OwnRows, no_rows
-from colonnade.deploy import member
 from colonnade.deploy.doctor.check import Case, Check, problems
+from colonnade.deploy.setup import forbidden, prepare, sends_of
 from colonnade.errors import ColonnadeError, ConfigError
 from colonnade.report import units
 from colonnade.wire.policy import Policy
@@ -25,11 +25,11 @@ def permissions(case: Case, rows: OwnRows | None) -> tuple[Policy | None, list[C
         return None, [
             Check("policy", "problem", said, "give --policy FILE, or [policy] in the file")
         ]
-    needed = [kind.name for kind in member.sends_of(case.federation, case.me.name)]
+    needed = [kind.name for kind in sends_of(case.federation, case.me.name)]
     width = None if rows is None else rows.width
     found = [
         Check("policy", "problem", said, move)
-        for said, move in member.forbidden(case.federation, case.me.name, policy, width)
+        for said, move in forbidden(case.federation, case.me.name, policy, width)
     ]
     if not found:
         said = f"{policy.source} allows what is sent: {', '.join(needed) or 'nothing'}"
@@ -81,7 +81,7 @@ def together(case: Case, rows: OwnRows, policy: Policy | None) -> Check:
     """Whatever else `colonnade party` would refuse before it calls anybody."""
     mine = case.mine
     try:
-        setup = member.prepare(case.federation, case.me.name, rows, mine.keys, policy, tls=mine.tls)
+        setup = prepare(case.federation, case.me.name, rows, mine.keys, policy, tls=mine.tls)
     except ColonnadeError as error:
         return Check("role", "problem", "; ".join(problems(error)), "change [run], or the data")
     recipe = setup.settings.parties.get(case.me.name, setup.settings.recipe)

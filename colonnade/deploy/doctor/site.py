@@ -6,11 +6,11 @@ from pathlib import Path
 
 from colonnade.assembly import OwnRows
 from colonnade.config.federation import Federation
-from colonnade.deploy import member
 from colonnade.deploy.doctor.check import Check, Mine, problems
 from colonnade.deploy.doctor.federation import examine
 from colonnade.deploy.doctor.machine import software
 from colonnade.deploy.nvflare import job, sitefile
+from colonnade.deploy.setup import read_rows
 from colonnade.errors import ColonnadeError
 from colonnade.net import certs
 from colonnade.results.result import read_json
@@ -35,7 +35,7 @@ def examine_site(path: Path) -> list[Check]:
         return [*(Check("file", "problem", said, move) for said in problems(error)), software()]
 
     def rows(federation: Federation) -> OwnRows:
-        return member.read_rows(folder / file.data, federation, name)
+        return read_rows(folder / file.data, federation, name)
 
     mine = Mine(
         name,

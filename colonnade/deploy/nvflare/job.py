@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from colonnade.config.federation import Federation
-from colonnade.deploy.member import facts_of
+from colonnade.deploy.connect import facts_of
 
 CONDUCTOR, SITE = "colonnade.deploy.nvflare.server.Conductor", "colonnade.deploy.nvflare.site.Site"
 TENSORBOARD = "nvflare.app_opt.tracking.tb.tb_receiver.TBAnalyticsReceiver"

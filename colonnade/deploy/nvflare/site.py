@@ -32,9 +32,11 @@ from nvflare.apis.utils.analytix_utils import create_analytic_dxo, send_analytic
 from colonnade.config import Config, check_name
 from colonnade.config.federation import Federation, split_address
 from colonnade.deploy import member
+from colonnade.deploy.connect import facts_of
 from colonnade.deploy.nvflare import job, sitefile
 from colonnade.deploy.nvflare.sitefile import Workplace
 from colonnade.deploy.nvflare.tunnel import Tunnel
+from colonnade.deploy.setup import Setup, forbidden
 from colonnade.errors import (
     CertificateError,
     ColonnadeError,
@@ -79,7 +81,7 @@ class Site(Executor):  # type: ignore[misc]  # NVFlare has no types
         if problems:  # both become folders
             raise ConfigError(problems)
         self._federation, self._run, self._relay = federation, run, relay
-        self._setup: member.Setup | None = None
+        self._setup: Setup | None = None
         self._out = Path()
 
     def execute(self, task_name: str, shareable: Any, fl_ctx: Any, abort_signal: Any) -> Any:
@@ -106,14 +108,14 @@ class Site(Executor):  # type: ignore[misc]  # NVFlare has no types
         )
         party = job.party_of(fl_ctx.get_identity_name())
         file, folder, shared = sitefile.federation_of(place, self._federation)
-        told: dict[str, Any] = {"facts": member.facts_of(shared)}
+        told: dict[str, Any] = {"facts": facts_of(shared)}
         try:
             setup = sitefile.setup_of(place, party, file, folder, shared)
         except ColonnadeError as error:
             return told | {"problem": self._problem(error, fl_ctx)}
         self._setup = replace(setup, runtime="nvflare", token=self._run)
         self._out = sitefile.run_folder(place, file, folder, self._run)
-        denied = member.forbidden(shared, party, setup.policy, setup.rows.width)
+        denied = forbidden(shared, party, setup.policy, setup.rows.width)
         why = "; ".join(said for said, _ in denied)
         problem = f"its policy forbids this job: {why}" if why else ""
         if not problem and not self._relay:
@@ -204,20 +206,20 @@ class _Tell(Observer):
         self._site, self._engine = site, engine
         self._ended = threading.Event()
 
-    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Traffic) -> None:
-        self._ledger = ledger
+    def began(self, config: Config, meters: Mapping[str, Meter], traffic: Traffic) -> None:
+        self._traffic = traffic
         self._tell({"began": True})
         ((_, meter),) = meters.items()
 
         def watch() -> None:
             while not self._ended.wait(METER_SECONDS):
                 now = [meter.phase, meter.share, meter.epochs]
-                self._tell({"meter": now, "bytes": ledger.bytes})
+                self._tell({"meter": now, "bytes": traffic.bytes})
 
         threading.Thread(target=watch, daemon=True).start()
 
     def epoch(self, party: str, row: Mapping[str, Any]) -> None:
-        self._tell({"epoch": dict(row), "bytes": self._ledger.bytes})
+        self._tell({"epoch": dict(row), "bytes": self._traffic.bytes})
         phase = str(row["phase"])
         for name, value in row.items():
             if name not in NOT_LOGGED and value is not None and math.isfinite(value):

@@ -15,8 +15,8 @@ from typing import Literal
 from colonnade import toml
 from colonnade.config import federation as federations
 from colonnade.config.federation import Federation
-from colonnade.deploy import member
 from colonnade.deploy.nvflare import job
+from colonnade.deploy.setup import Setup, prepare, read_rows
 from colonnade.errors import ConfigError, RunError
 from colonnade.net.mesh import Keys
 from colonnade.wire.policy import Policy
@@ -78,17 +78,15 @@ def federation_of(place: Workplace, name: str) -> tuple[SiteFile, Path, Federati
 
 def setup_of(
     place: Workplace, party: str, file: SiteFile, folder: Path, shared: Federation
-) -> member.Setup:
+) -> Setup:
     """Everything the site brings, checked; nothing is written."""
     if shared.role(party).rows and not file.data:
         raise RunError(f"'{party}' names no data: write in its {FILE} where its rows lie")
-    rows = member.read_rows(folder / file.data if file.data else None, shared, party)
+    rows = read_rows(folder / file.data if file.data else None, shared, party)
     policy = Policy.load(folder / file.policy) if file.policy else shared.policy
     if policy is not None:  # what it denies is told, and paths are not
         policy = replace(policy, source=Path(policy.source).name)
-    return member.prepare(
-        shared, party, rows, folder / file.keys, policy, file.device or None, place.keys
-    )
+    return prepare(shared, party, rows, folder / file.keys, policy, file.device or None, place.keys)
 
 
 def run_folder(place: Workplace, file: SiteFile, folder: Path, run: str) -> Path:

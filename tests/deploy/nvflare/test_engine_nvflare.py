@@ -27,11 +27,13 @@ from colonnade import assembly, config
 from colonnade.cli.main import main
 from colonnade.config import federation
 from colonnade.config.federation import Federation
-from colonnade.deploy import doctor, member
+from colonnade.deploy import doctor
+from colonnade.deploy.connect import agreed, facts_of
 from colonnade.deploy.nvflare import job, kits, machine, sitefile
 from colonnade.deploy.nvflare.defaults import ADMIN
 from colonnade.deploy.nvflare.machine import Engine
 from colonnade.deploy.nvflare.submit import Console, submit
+from colonnade.deploy.setup import prepare, read_rows
 from colonnade.deploy.supervisor import Options, hand_out
 from colonnade.errors import FederationError, RoleFailed, RunError
 from colonnade.net import certs
@@ -191,7 +193,7 @@ def _refused(place: Place) -> Result:
 
     def facts(shared: Federation) -> dict[str, str]:
         other = {"version of Colonnade": "9.9.9"} if shared is newer else {}
-        return member.facts_of(shared) | other
+        return facts_of(shared) | other
 
     with mock.patch.object(job, "facts_of", facts):
         return submit(newer, place.engine.kit, out=place.folder / "runs" / "refused")
@@ -469,11 +471,11 @@ def test_a_site_refuses_what_its_policy_forbids(kit: Path, policy: str, said: st
 
 def test_parties_of_two_jobs_do_not_agree(tmp_path: Path) -> None:
     shared = handed_out(tmp_path, "splitnn")
-    rows = member.read_rows(tmp_path / "parties" / "bank-rows.json", shared, "bank")
-    setup = member.prepare(shared, "bank", rows, tmp_path / "keys" / "bank")
-    one, two = (member.agreed(replace(setup, token=token)) for token in ("x-1", "x-2"))
+    rows = read_rows(tmp_path / "parties" / "bank-rows.json", shared, "bank")
+    setup = prepare(shared, "bank", rows, tmp_path / "keys" / "bank")
+    one, two = (agreed(replace(setup, token=token)) for token in ("x-1", "x-2"))
     assert {key for key in one if one[key] != two[key]} == {"run"}
-    assert "run" not in member.agreed(setup)
+    assert "run" not in agreed(setup)
 
 
 def test_another_run_at_the_same_address_is_found_before(tmp_path: Path) -> None:

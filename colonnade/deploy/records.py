@@ -1,0 +1,241 @@
+"""What the process of one party keeps, all in one folder:
+
+config.toml  run.json  ledger.jsonl  log.txt  checkpoints/     while it runs
+weights.part/                                                  the same, if parties come and go
+result.json  weights/  accounts.json                           when all have ended
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from colonnade import store
+from colonnade.align.phase import COMMON
+from colonnade.assembly import write_common
+from colonnade.deploy.setup import Setup
+from colonnade.errors import ColonnadeError, MethodError, RunError
+from colonnade.results import folder as folders
+from colonnade.results.account import account
+from colonnade.results.observer import Observer
+from colonnade.results.result import read_json
+from colonnade.results.writer import ResultFile, Status
+from colonnade.role.party import Party
+from colonnade.role.progress import Stopped
+from colonnade.runtime.checkpoint import OwnCheckpoints
+from colonnade.runtime.control import Place, Start
+from colonnade.runtime.session import Session
+from colonnade.wire import Ledger
+
+Say = Callable[[str], None]
+
+
+class Log:
+    """Lines with their time in a file; also where the user looks. Any thread may write."""
+
+    def __init__(self, path: Path, say: Say | None) -> None:
+        self._path, self._say, self._lock = path, say, threading.Lock()
+
+    def __call__(self, text: str) -> None:
+        self.quietly(text)
+        if self._say is not None:
+            self._say(text)
+
+    def quietly(self, text: str) -> None:
+        line = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {text}\n"
+        with self._lock, suppress(OSError), self._path.open("a", encoding="utf-8") as file:
+            file.write(line)  # a full disk must not hide what is said
+
+
+class Records:
+    """The folder of one party, while its process works in it."""
+
+    def __init__(
+        self,
+        setup: Setup,
+        folder: Path,
+        manifest: Mapping[str, Any],
+        observer: Observer,
+        say: Say | None,
+    ) -> None:
+        """manifest: run.json, as an earlier process has left it."""
+        self._setup, self._folder, self._observer = setup, folder, observer
+        self._began = time.perf_counter()
+        self._result = ResultFile.begin(
+            folder, setup.settings, setup.runtime, setup.cast, setup.federation.holder
+        )
+        self.ready = 0.0  # seconds until the first role began
+        self.party: Party | None = None  # whose role is under way, or has ended
+        self.log = Log(folder / "log.txt", say)
+        self.book = Ledger(folder / "ledger.jsonl", through=True)
+        self.checkpoints = OwnCheckpoints(folder / "checkpoints", self.book.flush)
+        self.classes = list(setup.rows.classes or manifest.get("classes", ()))
+        self.run, self.attempt = str(manifest.get("run", "")), int(manifest["attempt"])
+        self.absent: tuple[str, ...] = tuple(manifest.get("absent", ()))
+        self.since = _since(manifest)  # from which step on they are
+        ended = (folder / "weights").exists()
+        self.accounts = read_json(folder / "accounts.json") if ended else None
+
+    @contextmanager
+    def kept(self, session: Session) -> Iterator[None]:
+        """Whatever happens inside, the folder says what was reached."""
+        try:
+            yield
+        except Stopped as stop:
+            self._write_what_was_reached("stopped", "")
+            stop.add_note(f"go on with the same command: its folder is {self._folder}")
+            raise
+        except ColonnadeError as error:
+            self.log.quietly(f"{type(error).__name__}: {error}")
+            self._write_what_was_reached("failed", str(error))
+            error.add_note(f"what was reached lies in {self._folder}")
+            raise
+        finally:
+            self._observer.ended()
+            self.book.close()
+            for why, count in session.refused().items():
+                self.log(f"refused {count} × {why}")
+
+    def begin(self, party: Party) -> None:
+        """A role is about to begin."""
+        self.party = party
+        party.on_epoch = self._observer.epoch
+        if not self.ready:
+            self.ready = time.perf_counter() - self._began
+            self._observer.began(
+                self._setup.settings, {party.name: party.progress.meter}, self.book
+            )
+
+    # ---- what the session asks for in the middle of things -------------------------------------
+
+    def mark(self, start: Start) -> None:
+        """Remember which attempt this is."""
+        more: dict[str, Any] = {"run": start.run, "party": self._setup.name}
+        if self._setup.elastic:  # it may have to go on alone
+            more |= {"elastic": True, "classes": start.told["classes"]}
+        if start.absent:
+            more |= {"absent": start.absent, "since": start.skip}
+        with _writing(self._folder):
+            folders.mark(self._folder, self._setup.settings, start.attempt, **more)
+
+    def publish(self, party: Party) -> None:
+        """Models to predict with, in the middle of the training."""
+        reached = {"position": list(party.position), "epochs": party.progress.meter.epochs}
+        with _writing(self._folder):
+            folders.refresh_weights(party, self._folder, classes=list(party.classes), **reached)
+
+    def may_lose(self, absent: frozenset[str]) -> str:
+        """Why the method cannot go on without these; nothing if it can."""
+        setup = self._setup
+        try:
+            method = setup.settings.found.method
+            method.check_absent(absent, setup.cast, setup.settings.options)
+        except MethodError as error:
+            return f"{error}. "
+        return ""
+
+    # ---- results -------------------------------------------------------------------------------
+
+    def account(self, party: Party, leftover: list[str]) -> dict[str, Any]:
+        """The role has ended: models to the disk, then what may be said about it."""
+        told = account(party, self._setup.federation.holder)
+        told["classes"] = list(party.classes)
+        told["warnings"] = leftover
+        with _writing(self._folder):
+            if self._setup.elastic:
+                folders.refresh_weights(party, self._folder)
+            else:
+                folders.save_weights(party, self._folder / "weights.part")
+            if self._setup.settings.found.method.rows.ids_only:
+                write_common(party, self._folder)
+            store.write_text(json.dumps(told), self._folder / "account.json")
+        return told
+
+    def conclude(self, accounts: Mapping[str, Any] | None, remarks: tuple[str, ...]) -> None:
+        """All roles have ended: the result, from the accounts of all as far as they are known."""
+        if (self._folder / "weights").exists():
+            return
+        accounts = dict(accounts or {}) or {
+            self._setup.name: read_json(self._folder / "account.json")
+        }
+        with _writing(self._folder):
+            store.write_text(json.dumps(accounts), self._folder / "accounts.json")
+            self._write_result("finished", "", accounts, remarks)
+            (self._folder / "weights.part").rename(self._folder / "weights")
+        self.checkpoints.clear()
+        self.log.quietly("finished")
+
+    def _facts(self, classes: Iterable[str]) -> dict[str, Any]:
+        """The `data` part of result.json; rows that were aligned are fewer."""
+        facts = self._setup.rows.facts(classes)
+        if self._setup.rows.sha256:
+            facts["files_sha256"] = {self._setup.name: self._setup.rows.sha256}
+        if self.party is not None and COMMON in self.party.state:
+            splits = self.party.splits
+            facts |= {f"{k}_rows": len(splits[k]) for k in ("train", "test") if k in splits}
+            facts["own_rows"] = {self._setup.name: self._setup.rows.count}
+            facts["common_rows"] = len(self.party.state[COMMON])
+        return facts
+
+    def _write_what_was_reached(self, status: Status, problem: str) -> None:
+        """A full disk, which may be the very reason, must not hide it."""
+        try:
+            if self.party is not None and not (self._folder / "weights.part").exists():
+                told = account(self.party, self._setup.federation.holder)  # its role has not ended
+                told["classes"] = list(self.party.classes)
+                store.write_text(json.dumps(told), self._folder / "account.json")
+            self._write_result(status, problem)
+        except (OSError, RunError) as error:
+            self.log(f"result.json cannot be written: {error}")
+
+    def _write_result(
+        self,
+        status: Status,
+        problem: str,
+        accounts: Mapping[str, Any] | None = None,
+        remarks: tuple[str, ...] = (),
+    ) -> None:
+        """result.json; the hub's shows what everybody has told, others their own."""
+        setup, party = self._setup, self.party
+        if accounts is None:
+            accounts = {}
+            if party is not None:
+                accounts = {setup.name: account(party, setup.federation.holder)}
+        own = accounts.get(setup.name, {})
+        if setup.name != setup.federation.hub:
+            accounts = {setup.name: own} if own else {}
+        classes = own.get("classes") or (party.classes if party is not None else ())
+        warnings = [line for told in accounts.values() for line in told.get("warnings", [])]
+        self._result.write(
+            status,
+            problem,
+            data=self._facts(classes),
+            accounts=accounts,
+            setup=self.ready,
+            head=self.book.head,
+            warnings=[*warnings, *remarks],
+        )
+
+
+def _since(manifest: Mapping[str, Any]) -> Place | None:
+    phase, epoch, step = manifest.get("since") or ("", 0, 0)
+    return (str(phase), int(epoch), int(step)) if phase else None
+
+
+@contextmanager
+def _writing(folder: Path) -> Iterator[None]:
+    """A disk that is full or read-only is nothing a program can repair; say what to do."""
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        raise RunError(
+            f"{folder} cannot be written: {error}. Make room, and start again with the same command"
+        ) from error

@@ -1,0 +1,230 @@
+"""What one party brings to a federation, checked before anything is written or anybody is called.
+
+It needs its rows (a server: none), its keys, its policy and the shared federation file, and
+nothing of anybody else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from colonnade import assembly, models
+from colonnade.align import KINDS
+from colonnade.assembly import OwnRows, schedule_of
+from colonnade.config import Config
+from colonnade.config.federation import Federation
+from colonnade.data import own
+from colonnade.data.own import OwnFile
+from colonnade.errors import ConfigError, DataError, FederationError, MethodError, RunError
+from colonnade.net import certs
+from colonnade.net.mesh import Keys
+from colonnade.partition import View
+from colonnade.role.identity import Identity
+from colonnade.role.party import Party
+from colonnade.wire import Kind
+from colonnade.wire.policy import Policy
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Everything one party brings to a federation, checked before anything is written."""
+
+    federation: Federation
+    name: str
+    rows: OwnRows
+    keys: Keys
+    policy: Policy
+    settings: Config
+    identity: Callable[[str], Identity]  # for a session
+    task: Literal["train", "predict"] = "train"
+    runtime: str = "process"  # for result.json
+    addresses: Mapping[str, str] = field(default_factory=dict)  # instead of the federation file's
+    token: str = ""  # of an engine's job: parties of another one are refused
+
+    @property
+    def sends(self) -> tuple[Kind, ...]:
+        """What this party may send in its role, with these settings."""
+        return sends_of(self.federation, self.name)
+
+    @property
+    def cast(self) -> dict[str, str]:
+        return self.federation.cast
+
+    @property
+    def elastic(self) -> bool:
+        """Whether parties may come and go."""
+        return self.settings.found.method.membership.elastic
+
+
+def prepare(
+    federation: Federation,
+    name: str,
+    rows: OwnRows,
+    keys: Path,
+    policy: Policy | None = None,
+    device: Literal["cpu", "cuda"] | None = None,
+    tls: Keys | None = None,
+) -> Setup:
+    """Check what one party brings; nothing is written and nobody is called.
+
+    keys  the folder of its signing key, and of its certificate unless `tls` says where that lies
+    """
+    me = federation.member(name)
+    tls = tls or Keys.of(keys, name)
+    certs.check(tls.certificate, tls.authority, tls.common_name(name))
+    key = certs.signing_key(keys / f"{name}.sign")
+    if key.public_key().public_bytes_raw() != me.public_key:
+        raise FederationError(
+            [
+                f"{keys / name}.sign is not the key that {federation.path} pins for '{name}': "
+                f"`colonnade certs show {name}.sign` prints what must stand there"
+            ]
+        )
+    method = federation.run.found.method
+    policy = policy or federation.policy
+    if policy is None:
+        raise ConfigError(
+            [
+                f"'{name}' has no policy, so nothing may leave it. Give --policy FILE, or [policy] "
+                "in the federation file. To begin with, this is what it sends; set the limits:\n\n"
+                + Policy.template(sends_of(federation, name))
+            ]
+        )
+    policy.check_kinds(federation.run.kinds)
+    settings = federation.run
+    if settings.run.record:
+        raise ConfigError(["record keeps what parties send, which only a simulation may do"])
+    if device is not None:
+        settings = replace(settings, run=replace(settings.run, device=device))
+    if settings.run.device == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(['device = "cuda": this machine has no CUDA device; use "cpu"'])
+    trusted = {member.name: member.public_key for member in federation.members}
+    setup = Setup(
+        federation,
+        name,
+        rows,
+        tls,
+        policy,
+        settings,
+        lambda session: Identity(name, session, trusted, key),
+    )
+    if why := method.simulated(settings.options):
+        raise ConfigError([f"{why}: only a simulation may do that"])
+    role = federation.role(name)
+    if role.features and not rows.width:
+        raise MethodError(f"'{name}' brings no features, but its role in {method.name} needs some")
+    _check_network(setup)
+    return setup
+
+
+def party_of(setup: Setup, classes: tuple[str, ...], view: View | None) -> Party:
+    """The party with its rows, before it has learnt anything."""
+    settings = setup.settings
+    return Party(
+        setup.name,
+        setup.cast[setup.name],
+        settings.parties.get(setup.name, settings.recipe),
+        schedule_of(settings),
+        setup.rows.splits,
+        setup.rows.preparation,
+        classes,
+        torch.device(settings.run.device),
+        view,
+        setup.rows.names if settings.align is not None else (),
+    )
+
+
+def read_rows(file: OwnFile | Path | None, shared: Federation, name: str) -> OwnRows:
+    """A party's rows, if its role has any."""
+    check_data(file, shared, name)
+    if file is None:
+        return assembly.no_rows(shared.run.data.classes)
+    file = own.described(file) if isinstance(file, Path) else file
+    path = Path(file.data)
+    if path.suffix == ".json":  # handed over by a supervisor of this machine
+        return assembly.load_rows(path.with_suffix(""))
+    if path.suffix not in (".csv", ".tsv", ".txt", ".gz", ".parquet", ".npz"):
+        raise DataError(
+            f"--data {path}: give a .csv or .parquet file with the columns id and label, images as "
+            ".npz, or a .toml file that names them"
+        )
+    method = shared.run.found.method
+    everyone = method.rows.own_labels or method.rows.everyone_labelled(shared.run.options)
+    return assembly.from_file(file, name, shared.run, labelled=everyone or name == shared.holder)
+
+
+def check_data(file: OwnFile | Path | None, shared: Federation, name: str) -> None:
+    """Whether --data is there where it is needed, and only there."""
+    needed = shared.role(name).rows
+    if needed and file is None:
+        raise RunError(f"colonnade party: give --data FILE, the rows of '{name}', .csv or .npz")
+    if file is not None and not needed:
+        raise RunError(
+            f"colonnade party: '{name}' plays '{shared.cast[name]}', which brings no rows: omit "
+            "--data"
+        )
+
+
+def sends_of(federation: Federation, name: str) -> tuple[Kind, ...]:
+    """What a member may send: what its policy must allow."""
+    method, options = federation.run.found.method, federation.run.options
+    cast = federation.cast
+    passives = sum(role == "passive" for role in cast.values())
+    sent = method.sent_by(cast[name], options, passives)
+    aligns = federation.run.align is not None and method.roles[cast[name]].rows
+    return (*sent, *KINDS) if aligns else sent
+
+
+def forbidden(
+    federation: Federation, name: str, policy: Policy, features: int | None = None
+) -> Iterator[tuple[str, str]]:
+    """Why a policy does not let a party play its role, and what to do about it, as far as that is
+    known before the first message. What `bytes` and `releases` leave over is counted at the gate.
+
+    features  numbers per row of the party's own features; None: not known yet
+    """
+    members, sent = federation.names, sends_of(federation, name)
+    for kind, rule in policy.allow.items():
+        for peer in rule.to or ():
+            if peer not in members:
+                said = f"allow.{kind}.to names '{peer}', which is no member"
+                yield said, f"one of {', '.join(members)}"
+        if rule.min_members > len(members):
+            said = f"allow.{kind} asks for {rule.min_members} members; there are {len(members)}"
+            yield said, "lower min_members, or let others join"
+    for one in sent:
+        width = _width(one, federation.run.options)
+        most = policy.allow[one.name].widest(features) if one.name in policy.allow else width
+        if width > most:
+            said = f"allow.{one.name} lets out {most} numbers per row; {width} would be sent"
+            yield said, "choose a smaller embedding, or change `width` or `width_ratio`"
+    if denied := [one.name for one in sent if one.name not in policy.allow]:
+        said = f"{policy.source} keeps inside {', '.join(denied)}, which this party must send"
+        yield said, "add [allow.…] for each, or the run will stop"
+
+
+def _width(kind: Kind, options: Any) -> int:
+    """Numbers per row of its messages, where the options name all dimensions; else 0."""
+    first, *others = kind.shape or ("",)
+    if first != "batch":
+        return 0
+    sizes = [size if isinstance(size, int) else getattr(options, size, 0) for size in others]
+    return prod(size if isinstance(size, int) else 0 for size in sizes)
+
+
+def _check_network(setup: Setup) -> None:
+    """Whether the party's network can take its rows, found without making a single weight."""
+    recipe = setup.settings.parties.get(setup.name, setup.settings.recipe)
+    if not setup.rows.width:
+        return
+    shape = tuple(next(iter(setup.rows.splits.values())).x.shape[1:])
+    try:
+        models.check(recipe.model, shape, **recipe.model_options)
+    except ConfigError as error:
+        raise ConfigError([f"party '{setup.name}': {p}" for p in error.problems]) from None

@@ -1,0 +1,214 @@
+"""Membership where everybody is needed: when one process dies, all go back together.
+
+The hub says `halt` and everybody joins again; the attempt counts up, keys are agreed on again, and
+messages of older attempts are refused. Where the federation may go on without a party that is
+lost, that party is left out for good, and nothing is repeated that was done before the loss.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NoReturn
+
+from colonnade.net.link import Link
+from colonnade.role.party import Party
+from colonnade.role.progress import Stopped
+from colonnade.runtime import watch
+from colonnade.runtime.choice import choose_label, choose_run, first_new_step
+from colonnade.runtime.control import (
+    TICK,
+    WAIT_NOTE_SECONDS,
+    Done,
+    GoBack,
+    Halt,
+    Join,
+    Saved,
+    Start,
+    Stop,
+    StopAt,
+    Trouble,
+)
+from colonnade.wire import Recv
+
+if TYPE_CHECKING:
+    from colonnade.runtime.session import Session
+
+
+class Fixed:
+    """All parties take part from the first step to the last."""
+
+    elastic = False
+    goes_back_to = "the last common checkpoint"
+
+    def __init__(self) -> None:
+        self._lost = False  # somebody, since the last start
+
+    # ---- begin ---------------------------------------------------------------------------------
+
+    def gather(self, session: Session) -> Start | None:
+        """Wait until all are here and the hub has chosen where to begin."""
+        if session.is_hub:
+            start = self._choose_with_all(session)
+        else:
+            if session.hub_known:
+                session.tell(session.hub, session.join())
+            while session.start is None:
+                session.pump(TICK)
+            start = session.start
+            session.keeper.mark(start)
+        session.playing = not start.ended
+        session.run, session.attempt = start.run, start.attempt
+        session.leave_out(start.absent, start.skip)
+        place = start.label or "the beginning"
+        session.log(f"attempt {start.attempt}: all start from {place}")
+        while not all(
+            link.life_of() == start.lives[peer]
+            for peer, link in session.mesh.links.items()
+            if peer in start.lives
+        ):
+            session.pump(TICK)  # what is sent to a process before it is known would be lost
+        return None if start.ended else start
+
+    def _choose_with_all(self, session: Session) -> Start:
+        session.joins[session.me] = session.join()
+        told = 0.0
+        while missing := [name for name in session.present if name not in session.joins]:
+            if time.monotonic() - told > WAIT_NOTE_SECONDS:
+                told = time.monotonic()
+                session.log(f"waiting for {', '.join(missing)}")
+            session.pump(TICK)
+        start = self._choose(session)
+        session.joins, session.saved, session.done, session.waits = {}, {}, {}, {}
+        session.keeper.mark(start)  # before anybody else knows of it
+        session.tell_all(start)
+        session.start = start
+        return start
+
+    def _choose(self, session: Session) -> Start:
+        joins = {name: session.joins[name] for name in session.present}
+        run = choose_run(session.run, joins)
+        label = choose_label(joins)
+        if self._lost:
+            self._lost, session.skip = False, first_new_step(session.skip, joins.values())
+        return Start(
+            run,
+            max(join.attempt for join in joins.values()) + 1,
+            label,
+            tuple(sorted(session.absent)),
+            session.skip,
+            {name: join.life for name, join in joins.items()},
+            session.told,
+        )
+
+    def resume(self, session: Session, start: Start, party: Party) -> bool:
+        """Bring a party to where all begin; whether its role has something left to do."""
+        snapshot = session.checkpoints.go_back(start.label)
+        if snapshot is not None:
+            party.resume(snapshot)
+        if start.skip is not None:
+            phase, *place = start.skip
+            if snapshot is None or place > snapshot["positions"].get(phase, [0, 0]):
+                party.progress.skip_to(*start.skip)
+        session.post.begin(int(start.run, 16), start.attempt)
+        if start.skip is not None:
+            phase, epoch, step = start.skip
+            text = f"went on without {', '.join(start.absent)} from {phase}, epoch {epoch + 1}, "
+            text += f"step {step + 1}"
+            session.post.ledger.note(text)
+            session.log(text)
+        return True
+
+    # ---- play ----------------------------------------------------------------------------------
+
+    def reaches(self, session: Session, peer: str) -> bool:
+        """Whether a message to this peer would go out at once."""
+        link = session.mesh.links.get(peer)
+        return link is None or link.up  # without a link of its own, the hub relays
+
+    def checkpoint(self, session: Session, party: Party) -> None:
+        """Write one, which counts once everybody has written it."""
+        session.tell(session.hub, Saved(session.checkpoints.save(party)))
+
+    def check_wait(self, session: Session, wanted: Recv, began: float) -> None:
+        """Nothing more than every session checks: whoever dies is waited for."""
+
+    def finish(self, session: Session) -> None:
+        """This party's role has ended: wait until all have."""
+        session.tell(session.hub, Done(session.own_account or {}))
+        if session.is_hub:
+            while not all(name in session.done for name in session.present):
+                session.pump(TICK)
+            session.accounts = {name: session.done[name] for name in session.present}
+        else:
+            while session.accounts is None:
+                session.pump(TICK)
+
+    # ---- who comes and who goes ----------------------------------------------------------------
+
+    def came_up(self, session: Session, link: Link) -> None:
+        """A peer's process was started, or started again."""
+        if session.is_hub:
+            if session.playing and link.life > 1:
+                self._halt(session, f"'{link.peer}' was started again")
+            session.joins.pop(link.peer, None)
+        elif link.peer == session.hub and session.accounts is None:
+            if session.start is not None:
+                raise GoBack(f"'{session.hub}' was started again")
+            session.tell(session.hub, session.join())
+
+    def joined(self, session: Session, sender: str, join: Join) -> None:
+        if not join.run and session.checkpoints.committed:
+            text = (
+                f"'{sender}' brings no folder of this run, which has come to attempt "
+                f"{session.attempt}: start it with the --out it had before"
+            )
+            session.tell(sender, Trouble(session.me, "FederationError", text, refused=True))
+            return
+        session.joins[sender] = join
+        if session.playing:
+            # It knows of no start of ours: it has lost what it knew.
+            self._halt(session, f"'{sender}' joined again")
+
+    def started(self, session: Session, sender: str, start: Start) -> None:
+        """`gather` looks for it."""
+
+    def troubled(self, session: Session, sender: str, trouble: Trouble) -> None:
+        raise trouble.failure()
+
+    def tick(self, session: Session, now: float) -> None:
+        """Whoever is away for too long: go on without, if that may be, or give up."""
+        for peer, seconds in watch.overdue(session, now):
+            why_not = ""
+            if session.is_hub and session.patience.on_lost == "continue" and session.attempt > 0:
+                why_not = session.keeper.may_lose(frozenset({*session.absent, peer}))
+                if not why_not:
+                    session.leave_out([peer])
+                    session.joins.pop(peer, None)
+                    self._lost = True
+                    self._halt(session, f"going on without '{peer}'")
+            watch.give_up(session, peer, seconds, why_not)
+
+    def _halt(self, session: Session, why: str) -> NoReturn:
+        session.tell_all(Halt(why))
+        raise GoBack(why)
+
+    # ---- stop ----------------------------------------------------------------------------------
+
+    def spread_the_stop(self, session: Session) -> None:
+        """All stop after the same step, so that they can go on from there."""
+        if not session.is_hub:
+            if session.mesh.links[session.hub].up:
+                session.tell(session.hub, Stop(session.stop_wish))
+                return
+            raise Stopped
+        party = session.party
+        if party is None or not session.playing:
+            raise Stopped
+        # Nobody is ahead of the hub by more than one step.
+        party.progress.stop_at = party.progress.steps + 2
+        session.tell_all(StopAt(party.progress.stop_at, session.stop_wish))
+
+    def told_to_stop(self, session: Session, steps: int) -> None:
+        if session.party is None or not session.playing:
+            raise Stopped
+        session.party.progress.stop_at = steps

@@ -1,0 +1,179 @@
+"""The control protocol: who may say which word, what it carries, and what is done about it.
+
+One process is the hub: the label holder's, or that of a server. All others talk with it:
+
+    join    I am here; these checkpoints I hold        →   start   all begin, from this common one
+    saved   I have written this checkpoint             →   commit  all have: drop what is older
+    done    my role has ended; my account              →   end     all have
+    bye     my results are on disk
+
+The table below is all there is; whatever else comes is refused. What depends on whether parties
+may come and go is the membership's to do: fixed.py and elastic.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from colonnade.errors import CodecError, FederationError
+from colonnade.runtime.control import (
+    NONSENSE,
+    Bye,
+    Commit,
+    Done,
+    End,
+    GoBack,
+    Going,
+    Halt,
+    Join,
+    Quit,
+    Saved,
+    Start,
+    Stop,
+    StopAt,
+    Trouble,
+    Waiting,
+    read,
+)
+
+if TYPE_CHECKING:
+    from colonnade.runtime.session import Session
+
+Speaker = Literal["hub", "member", "any"]
+Handler = Callable[["Session", str, Any], None]  # who hears it, who has said it, what
+
+
+@dataclass(frozen=True)
+class Word:
+    """One word of the protocol."""
+
+    said_by: Speaker
+    content: type
+    handler: Handler
+
+
+# ---- what is done about each ---------------------------------------------------------------------
+
+
+def _joined(session: Session, sender: str, join: Join) -> None:
+    if session.ended:
+        session.tell_of_the_end(sender)
+    else:
+        session.membership.joined(session, sender, join)
+
+
+def _started(session: Session, sender: str, start: Start) -> None:
+    if start.run != session.run and session.run:
+        text = f"'{sender}' starts run {start.run}; here it is {session.run}"
+        raise FederationError([text])
+    session.start = start
+    session.membership.started(session, sender, start)
+
+
+def _halted(session: Session, sender: str, halt: Halt) -> None:
+    if session.start is not None:  # also one that has come together with this word
+        raise GoBack(halt.why)
+
+
+def _saved(session: Session, sender: str, saved: Saved) -> None:
+    """The hub counts: a checkpoint that all have written is one to go back to."""
+    here = session.saved.setdefault(saved.label, set())
+    here.add(sender)
+    if here.issuperset(name for name in session.present if name not in session.done):
+        del session.saved[saved.label]
+        session.tell_all(Commit(saved.label))
+        session.checkpoints.commit(saved.label)
+
+
+def _committed(session: Session, sender: str, commit: Commit) -> None:
+    session.checkpoints.commit(commit.label)
+
+
+def _waits(session: Session, sender: str, waiting: Waiting) -> None:
+    session.waits[sender] = waiting.what
+
+
+def _goes_on(session: Session, sender: str, going: Going) -> None:
+    session.waits.pop(sender, None)
+
+
+def _done(session: Session, sender: str, done: Done) -> None:
+    session.done[sender] = done.account
+    session.roles_over.add(sender)
+
+
+def _ended(session: Session, sender: str, end: End) -> None:
+    session.accounts = {}  # those of the others are the hub's to know
+    session.roles_over.add(sender)
+    if session.playing and session.own_account is None:
+        session.log(f"the role of '{sender}' has ended: going on alone")
+
+
+def _left(session: Session, sender: str, bye: Bye) -> None:
+    session.byes.add(sender)
+
+
+def _stop_wished(session: Session, sender: str, stop: Stop) -> None:
+    session.stop(stop.why)
+
+
+def _stopping(session: Session, sender: str, stop: StopAt) -> None:
+    session.stop_told = True
+    session.stop(stop.why)
+    session.membership.told_to_stop(session, stop.steps)
+
+
+def _hub_stopped(session: Session, sender: str, quit_: Quit) -> None:
+    if not session.stop_wish:
+        session.stop(f"'{sender}' has stopped")
+
+
+def _troubled(session: Session, sender: str, trouble: Trouble) -> None:
+    if sender != session.hub:  # only the hub passes on what others say
+        trouble = replace(trouble, party=sender)
+    session.membership.troubled(session, sender, trouble)
+
+
+WORDS: dict[str, Word] = {
+    # name          said by    carries   what a session does about it
+    "join": Word("member", Join, _joined),
+    "start": Word("hub", Start, _started),
+    "halt": Word("hub", Halt, _halted),
+    "saved": Word("member", Saved, _saved),
+    "commit": Word("hub", Commit, _committed),
+    "waiting": Word("member", Waiting, _waits),
+    "going": Word("member", Going, _goes_on),
+    "done": Word("member", Done, _done),
+    "end": Word("hub", End, _ended),
+    "bye": Word("member", Bye, _left),
+    "stop": Word("member", Stop, _stop_wished),
+    "stop_at": Word("hub", StopAt, _stopping),
+    "stopped": Word("hub", Quit, _hub_stopped),
+    "trouble": Word("any", Trouble, _troubled),
+}
+NAMES = {word.content: name for name, word in WORDS.items()}
+
+
+def hear(session: Session, sender: str, name: str, text: str) -> None:
+    """A whole word of another party's process: check it, then do what it asks for."""
+    word = WORDS.get(name)
+    try:
+        if word is None:
+            raise KeyError(name)
+        content = json.loads(text)
+        if not isinstance(content, dict):
+            raise TypeError("its content is no table")
+        said: Any = read(word.content, content)
+    except NONSENSE as error:
+        raise CodecError(f"'{sender}' said something unknown: {name!r} ({error})") from None
+    if word.said_by != "any" and (word.said_by == "hub") != (sender == session.hub):
+        raise CodecError(f"'{sender}' said '{name}', which is not its to say")
+    word.handler(session, sender, said)
+
+
+def hear_own(session: Session, said: Any) -> None:
+    """What the hub says to itself, as every other member does."""
+    WORDS[NAMES[type(said)]].handler(session, session.me, said)

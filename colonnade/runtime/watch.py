@@ -1,0 +1,83 @@
+"""What a session looks for at every tick: who is away, who is stuck, and whether all wait."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NoReturn
+
+from colonnade.errors import Deadlock, PeerLost
+from colonnade.wire import Recv
+
+if TYPE_CHECKING:
+    from colonnade.runtime.session import Session
+
+STUCK_SECONDS = 10.0  # everybody waits for another, and nothing moves
+
+
+def look_for_the_stuck(session: Session, now: float) -> None:
+    """A peer that is connected and takes nothing in is not waited for for ever."""
+    for peer, link in session.mesh.links.items():
+        if link.stuck(now) > session.patience.silence:
+            seconds = f"{link.stuck(now):.0f} s"
+            why = f"it is connected, but took in nothing for {seconds}. Is its process stuck?"
+            raise PeerLost(session.me, peer, "room for more", session.steps, why)
+
+
+def overdue(session: Session, now: float) -> Iterator[tuple[str, float]]:
+    """Who has been away for longer than patience allows, and for how many seconds."""
+    for peer, link in session.mesh.links.items():
+        if link.up or peer in session.absent or peer in session.byes or session.ended:
+            continue
+        if not (session.is_hub or peer == session.hub):
+            continue
+        known = link.life > 0 and session.attempt > 0
+        quickly = session.patience.on_lost == "stop" and known
+        limit = min(session.patience.deadline, 5.0) if quickly else session.patience.deadline
+        if now - link.since >= limit:
+            yield peer, now - link.since
+
+
+def give_up(session: Session, peer: str, seconds: float, why_not: str = "") -> NoReturn:
+    """A party that is needed does not come."""
+    raise PeerLost(
+        session.me,
+        peer,
+        session.wanted.kind.name if session.wanted else "a connection",
+        session.steps,
+        f"{missing(session, seconds)}. {why_not}Start them with their own commands; whoever has "
+        "stopped goes on with the same command as before",
+    )
+
+
+def missing(session: Session, seconds: float) -> str:
+    """Everybody who is away, and why, as far as is known."""
+    away = [
+        f"'{peer}' ({link.trouble})"
+        for peer, link in session.mesh.links.items()
+        if not link.up and peer not in session.absent and (session.is_hub or peer == session.hub)
+    ]
+    return f"waited {seconds:.0f} s for {', '.join(away)}"
+
+
+def look_for_deadlock(session: Session, now: float) -> None:
+    """Whether every role waits for another; only the hub can tell."""
+    wanted = session.wanted
+    if session.membership.elastic and wanted is not None and wanted.within is not None:
+        return
+    others = [name for name in session.present if name != session.me and name not in session.done]
+    busy = wanted is None and session.me not in session.done
+    if now - session.moved < STUCK_SECONDS or busy or not others:
+        return
+    if all(name in session.waits for name in others) and all(
+        link.up for peer, link in session.mesh.links.items() if peer not in session.absent
+    ):
+        waits = {name: session.waits[name] for name in others}
+        if wanted is not None:
+            waits = {session.me: what(wanted)} | waits
+        raise Deadlock("; ".join(f"{name} waits for {it}" for name, it in waits.items()))
+
+
+def what(wanted: Recv) -> str:
+    """What a role waits for, in words."""
+    names = " or ".join(peer.name for peer in wanted.peers)
+    return f"'{wanted.kind.name}' from {names}"
