@@ -919,7 +919,7 @@ def test_training_goes_on_without_a_client() -> None:
     tree = settings({"augment": "consistent"}, data=MOVED, checkpoint={"epochs": 1})
     below_left = (slice(None), slice(2, 4), slice(0, 2))  # the slot of party3
     never, _ = train(tree, {"party3"})
-    mean = never["party1"].weights()["mean map"]["total"]
+    mean = never["party1"].kept.weights()["mean map"]["total"]
     assert not mean[below_left].any()
     assert mean[:, 2:, 2:].any()
     everybody, first = train(tree, set())

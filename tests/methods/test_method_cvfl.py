@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 import colonnade
 from colonnade import assembly, config, store
-from colonnade.errors import ConfigError, PeerLost, WireError
+from colonnade.errors import ConfigError, Diverged, PeerLost
 from colonnade.methods.parts.compression import Compressor, Float32, Scalar
 from colonnade.models import network
 from colonnade.role.recipe import make_optimizer, rate_factor
@@ -299,6 +299,6 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 
 
 def test_a_training_that_diverges_says_so(tmp_path: Path) -> None:
-    with pytest.raises(WireError, match=r"NaN or infinite.*smaller lr") as caught:
+    with pytest.raises(Diverged, match=r"NaN or infinite.*smaller lr") as caught:
         colonnade.run(settings(lr=1e20), out=tmp_path / "run")
     assert any("cvfl.py, line" in note for note in caught.value.__notes__)
