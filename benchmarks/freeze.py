@@ -103,7 +103,7 @@ def toy(method: str) -> Tree:
         "checkpoint": {"epochs": 0},
         method: QUICK.get(method, {}),
     }
-    if methods.find(method).method.images:
+    if methods.find(method).method.network.images:
         tree["partition"] = {"kind": "strips", "parties": 3}
         tree["model_options"] = {"width": 0.1, "fc": [16], "dropout": 0.1}
     if method == "fedemb":

@@ -8,16 +8,22 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # cuBLAS repeats its results to the bit only with a workspace of fixed size.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
-from colonnade.config import Config
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from colonnade.errors import ColonnadeError
-from colonnade.results.observer import Observer
-from colonnade.results.result import Result
-from colonnade.role.method import Method, Role
-from colonnade.role.party import Batch, Party
-from colonnade.runs.predict import Prediction, Trained, load
-from colonnade.runs.run import run
 from colonnade.version import __version__
-from colonnade.wire import Kind, Peer, recv_any
+
+if TYPE_CHECKING:  # for whoever reads; when the program runs, `__getattr__` imports them
+    from colonnade.config import Config
+    from colonnade.results.observer import Observer
+    from colonnade.results.result import Result
+    from colonnade.role.batches import Batch
+    from colonnade.role.method import Method, Role
+    from colonnade.role.party import Party
+    from colonnade.runs.predict import Prediction, Trained, load
+    from colonnade.runs.run import run
+    from colonnade.wire import Kind, Peer, recv_any
 
 __all__ = [
     "Batch",
@@ -37,3 +43,33 @@ __all__ = [
     "recv_any",
     "run",
 ]
+
+# Where the names come from that need PyTorch: it takes seconds, and `colonnade --version` none.
+_MODULES = {
+    "Batch": "colonnade.role.batches",
+    "Config": "colonnade.config",
+    "Kind": "colonnade.wire",
+    "Method": "colonnade.role.method",
+    "Observer": "colonnade.results.observer",
+    "Party": "colonnade.role.party",
+    "Peer": "colonnade.wire",
+    "Prediction": "colonnade.runs.predict",
+    "Result": "colonnade.results.result",
+    "Role": "colonnade.role.method",
+    "Trained": "colonnade.runs.predict",
+    "load": "colonnade.runs.predict",
+    "recv_any": "colonnade.wire",
+    "run": "colonnade.runs.run",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name when it is first used (PEP 562)."""
+    if name not in _MODULES:
+        raise AttributeError(f"module 'colonnade' has no attribute '{name}'")
+    value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -20,7 +20,8 @@ ColonnadeError
 │   ├── Untrusted             a key, signature or message that is not what it claims to be
 │   ├── Denied                what the party's own policy does not let out
 │   ├── MaskError             a value that no mask can hide, a mask that would be used twice
-│   └── BudgetSpent           a release that the privacy budget does not allow any more
+│   ├── BudgetSpent           a release that the privacy budget does not allow any more
+│   └── Diverged              numbers that no protection covers: the training has diverged
 ├── Deadlock                  every role waits for another
 └── RoleFailed                a role raised: whose it was, and where
 
@@ -129,6 +130,10 @@ class MaskError(SecurityError):
 
 class BudgetSpent(SecurityError):
     """A release that the privacy budget does not allow any more."""
+
+
+class Diverged(SecurityError):
+    """Numbers that are not finite, or too large to be protected: the training has diverged."""
 
 
 class Deadlock(ColonnadeError):

@@ -8,7 +8,7 @@
 **Which rows are shared.** In a cross-validation `fit` is given some of the rows, so a position
 means nothing there; rows must carry their identity with them. Own rows have it in their index (a
 DataFrame) or in a column (`id_column`, which is used for nothing else); the partner's in theirs, or
-in `shared`, one identity for each of its rows. Rows are matched anew in every `fit`, so held-out
+in `shared`, one identity for each of its rows. Rows are matched again in every `fit`, so held-out
 rows take no part in it, and a partner's rows that nobody asked about stay unused. A plain array
 without `id_column` is refused, because a guess would pair the wrong people; only `fit` itself takes
 a mask, `fit(X, partner=P, shared=mask)`, since there the rows are at hand.

@@ -22,6 +22,7 @@ import torch
 from colonnade.errors import ColonnadeError
 from colonnade.net.frame import Control, Frame, Hello, Part, pack, parse
 from colonnade.net.link import Connection, Link
+from colonnade.runtime.network import Network
 from colonnade.runtime.post import Post
 from colonnade.wire import Kind, Ledger, codec
 from colonnade.wire.policy import Gate, Policy
@@ -38,9 +39,10 @@ class Me:
     name, phase, hop, clock, position = "shop", "train", 0, 0.0, ("train", 0, 0)
 
 
-def post(me: str, send: Any) -> Post:
+def post(me: str, mesh: Any = None) -> Post:
     gate = Gate(me, Policy.allowing(KINDS.values()), 100, 10, 2)
-    made = Post(me, frozenset({"bank", "shop"}), KINDS, Ledger(None), gate, send, 500)
+    members = frozenset({"bank", "shop"})
+    made = Post(me, members, KINDS, Ledger(None), gate, Network(mesh, 500))
     made.begin(RUN, ATTEMPT)
     return made
 
@@ -54,36 +56,42 @@ def linked() -> tuple[Link, Connection, SimpleQueue[Any]]:
     return link, wire, inbox
 
 
+class Frames:
+    """A mesh that keeps what it is to carry, as frames of a link."""
+
+    def __init__(self, pair: int) -> None:
+        self.pair, self.packed = pair, list[bytes]()
+
+    def add(self, body: Part | Control, tail: Any = ()) -> None:
+        self.packed.append(pack(Frame(len(self.packed) + 1, 0, self.pair, body), *tail))
+
+    def send_part(self, peer: str, part: Part, tail: Any) -> None:
+        self.add(part, tail)
+
+
 def real_frames() -> list[bytes]:
     """What would come: whole messages, a message in parts, words, acks."""
     link, _, _ = linked()
-    frames: list[bytes] = []
-
-    def send(to: str, fields: dict[str, Any], data: Any) -> None:
-        number = len(frames) + 1
-        frames.append(pack(Frame(number=number, pair=link._pair, part=Part(**fields)), *data))
-
-    office: Any = post("shop", send)
+    mesh = Frames(link._pair)
+    office: Any = post("shop", mesh)
     office.put(Me, "bank", EMBEDDING, torch.ones(2, 3))
     office.put(Me, "bank", EMBEDDING, torch.ones(30, 8))
     office.put(Me, "bank", TREE, {"values": torch.arange(4), "tag": b"0123456789abcdef", "x": 1.5})
-    word = Control(word="saved", content='{"label": "train-00000-0000003"}')
-    frames.append(pack(Frame(number=len(frames) + 1, pair=link._pair, control=word)))
-    frames.append(pack(Frame(ack=0, pair=link._pair)))
-    return frames
+    mesh.add(Control("saved", '{"label": "train-00000-0000003"}'))
+    return [*mesh.packed, pack(Frame(0, 0, link._pair))]
 
 
 def one_input(data: bytes) -> None:
     """The target: raises what should never be raised."""
     link, wire, inbox = linked()
-    bank = post("bank", lambda *_: None)
+    bank = post("bank")
     with suppress(ColonnadeError):
         frame, tail = parse(data)
-        frame.pair, frame.number = link._pair, min(frame.number, 1)  # need not be guessed
-        link.incoming(wire, pack(frame, tail))
+        number = min(frame.number, 1)  # need not be guessed
+        link.incoming(wire, pack(Frame(number, frame.ack, link._pair, frame.body), tail))
         while not inbox.empty():
             event = inbox.get()
-            if event.body == "part":
+            if isinstance(event.content, Part):
                 bank.accept(event.content, event.tail)
     with suppress(ColonnadeError):
         codec.decode(data)

@@ -32,7 +32,7 @@ from points import AT_A_TIME, POINTS, Kill
 
 import colonnade
 from colonnade.errors import ColonnadeError
-from colonnade.results.result import commit
+from colonnade.results.environment import commit
 
 METHODS = ("splitnn", "easter")
 PARTIES = ("party1", "party2", "party3")

@@ -29,7 +29,7 @@ from intercept import Noise
 from nursery import cold
 
 import colonnade
-from colonnade.results.result import commit
+from colonnade.results.environment import commit
 
 ECHO = Path(__file__).resolve().parents[1] / "speed" / "echo.py"
 NAMES = ["bank", "shop", "telco", "clinic"]

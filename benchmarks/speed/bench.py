@@ -37,7 +37,7 @@ import colonnade
 from colonnade import assembly, config, data
 from colonnade.errors import DataMissing
 from colonnade.privacy.masking import Masks, Moment, Ring
-from colonnade.results.result import commit
+from colonnade.results.environment import commit
 from colonnade.runtime.drive import reproducible
 from colonnade.wire import Ledger
 

@@ -36,7 +36,7 @@ from colonnade import data, store
 from colonnade.errors import DataMissing
 from colonnade.privacy import homomorphic
 from colonnade.privacy.homomorphic import Holder, Multiplier, noise, rounded
-from colonnade.results.result import commit
+from colonnade.results.environment import commit
 
 HERE = Path(__file__).resolve().parent
 FRACTION, RATE = 23, 0.05

@@ -24,7 +24,8 @@ from colonnade.deploy.nvflare.machine import Engine
 from colonnade.deploy.nvflare.submit import submit
 from colonnade.deploy.supervisor import Options, hand_out
 from colonnade.results import folder as folders
-from colonnade.results.result import Result, commit
+from colonnade.results.environment import commit
+from colonnade.results.result import Result
 
 HERE = Path(__file__).resolve().parent
 NAMES = ("bank", "shop", "telco", "clinic")

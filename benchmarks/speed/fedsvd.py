@@ -19,7 +19,7 @@ from pathlib import Path
 import torch
 
 from colonnade.privacy import fedsvd
-from colonnade.results.result import commit
+from colonnade.results.environment import commit
 
 
 def main() -> None:

@@ -28,7 +28,7 @@ import colonnade
 from colonnade import data
 from colonnade.errors import DataMissing
 from colonnade.methods import fedemb
-from colonnade.results.result import commit
+from colonnade.results.environment import commit
 
 HERE = Path(__file__).resolve().parent
 REPEATS = 3

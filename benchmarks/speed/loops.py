@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.models import head, network
-from colonnade.role.party import CHUNK_BYTES, derive
+from colonnade.role.batches import CHUNK_BYTES
+from colonnade.role.seeds import derive
 
 DIM, HIDDEN, LR, MOMENTUM = 128, 128, 0.05, 0.9
 

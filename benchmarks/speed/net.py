@@ -35,7 +35,7 @@ import torch
 import colonnade
 from colonnade.net import certs
 from colonnade.net.mesh import OPTIONS
-from colonnade.results.result import commit
+from colonnade.results.environment import commit
 
 HERE = Path(__file__).resolve().parent
 NAMES = ["bank", "shop", "telco", "clinic"]

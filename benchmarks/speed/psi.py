@@ -28,9 +28,9 @@ import numpy as np
 import torch
 
 from colonnade.align import KINDS, Alignment, common_rows
-from colonnade.results.result import commit
-from colonnade.role.party import Party, Schedule
-from colonnade.role.recipe import Recipe
+from colonnade.results.environment import commit
+from colonnade.role.party import Party
+from colonnade.role.recipe import Recipe, Schedule
 from colonnade.runtime import local
 from colonnade.wire import Ledger, Peer, Wire, ledger
 

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 
 import colonnade
 from colonnade import data
-from colonnade.results.result import commit
+from colonnade.results.environment import commit
 
 ROWS, BATCH, DIM, HIDDEN = 40, 20, 32, 64
 PLACE = Path(__file__).parent / "results" / "swarm.json"

@@ -27,7 +27,7 @@ from torch.nn import functional as F
 import colonnade
 from colonnade import data
 from colonnade.models import split, vgg16, vgg_decoder
-from colonnade.results.result import commit
+from colonnade.results.environment import commit
 from colonnade.runtime.drive import reproducible
 
 CUT = "2C+1M"

@@ -40,7 +40,7 @@ async def aligned(
     """
     try:
         for _ in me.epochs(PHASE, 1):
-            me.phase = "setup"  # where the ledger books it
+            me.progress.phase = "setup"  # where the ledger books it
             if me.names:
                 found = await common_rows(me, peers, me.names, options)
                 if truth is not None and not torch.equal(found, truth):

@@ -22,7 +22,9 @@ from colonnade.assembly.holding import (
 from colonnade.config import Config
 from colonnade.errors import ConfigError
 from colonnade.partition import Partition
-from colonnade.role.party import Party, Schedule
+from colonnade.role.method import Circumstances
+from colonnade.role.party import Party
+from colonnade.role.recipe import Schedule
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ def assembled(
 ) -> Assembly:
     """The parties, each with its role; `names` are those of rows that are still to be aligned."""
     method = config.found.method
-    if method.aligned(config.options) and config.align is None:
+    if method.rows.aligned(config.options) and config.align is None:
         counts = {name: len(holding.splits["train"]) for name, holding in holdings.items()}
         check_equal_rows(counts, "")
         same_ids(holdings)
@@ -70,11 +72,10 @@ def assembled(
         raise ConfigError(['device = "cuda": this machine has no CUDA device; use "cpu"'])
     _check_moves(config, holdings)
     parties = _parties(config, cast, holdings, holder, classes, names or {})
-    if method.images:
+    if method.network.images:
         _check_alike(parties)
     widths = [prod(party.shape) for party in parties.values() if party.has_features]
-    if why := method.misfit(widths, config.options):
-        raise ConfigError([why])
+    method.check(Circumstances(config.options, widths=widths))
     _check_networks(parties, [n for n in holdings if method.roles[cast[n]].features])
     rows = holdings[holder].splits
     facts = {
@@ -101,7 +102,7 @@ def _parties(
         schedule_of(config),
         torch.device(config.run.device),
     )
-    everyone = method.everyone_labelled(config.options)
+    everyone = method.rows.everyone_labelled(config.options)
     labels = holdings[holder].splits
     parties: dict[str, Party] = {}
     for name, role in cast.items():
@@ -125,7 +126,7 @@ def _parties(
 def _check_moves(config: Config, holdings: Mapping[str, Holding]) -> None:
     """Only images can be moved, and the parts of some methods not upside down."""
     method, moves = config.found.method, config.data
-    if method.images and moves.upside_down:
+    if method.network.images and moves.upside_down:
         raise ConfigError(
             [f"data.upside_down: {method.name} mirrors tiles from left to right only"]
         )
@@ -147,7 +148,7 @@ def schedule_of(config: Config) -> Schedule:
         config.data.flip,
         config.data.shift,
         config.data.upside_down,
-        config.found.method.all_rows,
+        config.found.method.rows.all_rows,
     )
 
 

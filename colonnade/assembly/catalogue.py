@@ -15,7 +15,7 @@ from colonnade.config import Config
 from colonnade.data import IN_MEMORY, Dataset, Split
 from colonnade.errors import ConfigError, DataError
 from colonnade.partition import Part, Partition, View
-from colonnade.role.party import derive
+from colonnade.role.seeds import derive
 
 
 def from_catalogue(config: Config) -> Assembly:
@@ -43,7 +43,7 @@ def from_catalogue(config: Config) -> Assembly:
         parts = _validated_together(dataset, partition, held_out, seed)
     else:
         parts = partition.split(dataset, seed)
-    if config.found.method.pooled(config.options):
+    if config.found.method.rows.pooled(config.options):
         whole = partition.join(parts, dataset)
         holdings = {POOLED: holding_of(whole.train, whole.test, whole.columns, held_out)}
     else:
@@ -63,13 +63,13 @@ def from_catalogue(config: Config) -> Assembly:
             holdings = {names[0]: Holding(empty, ()), **holdings}
     holder = _holder(config, list(holdings))
     method = config.found.method
-    if not (method.everyone_labelled(config.options) or method.own_labels):
+    if not (method.rows.everyone_labelled(config.options) or method.rows.own_labels):
         holdings = {
             name: rows if name == holder else rows.without_labels()
             for name, rows in holdings.items()
         }
     assembly = assembled(config, holdings, holder, dataset.classes, dataset.name)
-    if config.found.method.moved_whole(config.options):
+    if config.found.method.network.moved_whole(config.options):
         _give_whole_images(assembly, dataset)
     facts = assembly.data | {
         "train_rows": len(dataset.train) - len(held_out),  # of all parties together
@@ -82,10 +82,10 @@ def from_catalogue(config: Config) -> Assembly:
 def _same_rows(config: Config, partition: Partition) -> tuple[str, ...]:
     """Where options take rows for different ones that the partition gives to all alike."""
     method = config.found.method
-    if method.aligned(config.options) or partition.kind in ("rows", "hybrid", "whole"):
+    if method.rows.aligned(config.options) or partition.kind in ("rows", "hybrid", "whole"):
         return ()
     try:
-        if not method.aligned(method.options()):
+        if not method.rows.aligned(method.options()):
             return ()  # it never matches any
     except TypeError:  # an option of a user's own method has no default
         return ()
@@ -154,7 +154,7 @@ def _names(config: Config, parts: int, groups: Sequence[str]) -> list[str]:
 
 def _holder(config: Config, names: Sequence[str]) -> str:
     wanted = config.run.label_holder
-    if not wanted or config.found.method.pooled(config.options):
+    if not wanted or config.found.method.rows.pooled(config.options):
         return names[0]
     if wanted not in names:
         raise ConfigError(

@@ -44,7 +44,8 @@ from colonnade.config import Config
 from colonnade.data import Column, Split
 from colonnade.data.own import LABEL, Own, OwnFile, read
 from colonnade.errors import ConfigError, DataError
-from colonnade.role.party import Party, derive
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive
 
 OWN_FILES = "the parties' own files"
 ALL = "all"  # the one split of rows that are only to be aligned
@@ -59,7 +60,7 @@ def from_file(
     file = OwnFile(str(file)) if isinstance(file, Path) else file
     path, warnings = file.path(folder), list[str]()
     with of(party):
-        if settings.found.method.ids_only:
+        if settings.found.method.rows.ids_only:
             ids = read(file, folder, like=()).ids
             split = {ALL: _bare(len(ids))}
             return OwnRows(
@@ -79,7 +80,7 @@ def from_file(
     holding = _holding(path, party, own, classes, settings)
     prepared, preparation = prepare(party, holding, settings.data.standardise)
     view, method = None, settings.found.method
-    if method.images:
+    if method.network.images:
         view = declared_views(settings, list(settings.parties)).get(party)
         check_view(party, own.x, view, method)
     return OwnRows(
@@ -98,10 +99,10 @@ def from_file(
 
 def from_files(config: Config) -> Assembly:
     """All parties of a simulation, each with the rows of its own file, still to be aligned."""
-    ids_only = dict.fromkeys(config.files, ()) if config.found.method.ids_only else None
+    ids_only = dict.fromkeys(config.files, ()) if config.found.method.rows.ids_only else None
     found = read_all(config.files, like=ids_only)
     hashes = {party: sha256_of(file.path(Path())) for party, file in config.files.items()}
-    if config.found.method.ids_only:
+    if config.found.method.rows.ids_only:
         return _to_align(config, {party: own.ids for party, own in found.items()}, hashes)
     labelled = [party for party, own in found.items() if own.labels is not None]
     if not labelled:
@@ -114,13 +115,13 @@ def from_files(config: Config) -> Assembly:
         raise DataError(
             f"label_holder = '{holder}': its file has no labels; those of {', '.join(labelled)} do"
         )
-    if method.own_labels and (silent := [party for party in found if party not in labelled]):
+    if method.rows.own_labels and (silent := [party for party in found if party not in labelled]):
         raise DataError(
             f"the file of {', '.join(silent)} has no labels, and in {method.name} every party "
             "brings labels of its own rows: name their column, or choose a method for which one "
             "party holds them, such as splitnn"
         )
-    using = labelled if method.own_labels else [holder]
+    using = labelled if method.rows.own_labels else [holder]
     _, classes = data.labels_from(np.concatenate([np.array(found[p].labels) for p in using]))
     _check_classes(classes, ", ".join(f"[parties.{party}] label" for party in using))
     holdings = {
@@ -130,7 +131,7 @@ def from_files(config: Config) -> Assembly:
         for party, own in found.items()
     }
     names = {party: own.ids for party, own in found.items()} if config.align is not None else {}
-    if method.pooled(config.options):
+    if method.rows.pooled(config.options):
         common = plainly({party: own.ids for party, own in found.items()}, config.asked)
         alike = {party: holdings[party].only(common[party]) for party in holdings}
         holdings, holder, names = {POOLED: pool(alike, holder)}, POOLED, {}
@@ -149,8 +150,8 @@ def names_of(config: Config) -> dict[str, list[str]]:
     found = read_all(config.files, like=dict.fromkeys(config.files, ()))
     ids = {party: list(own.ids) for party, own in found.items()}
     method = config.found.method
-    pooled = method.pooled(config.options)
-    if not pooled and (config.align is None or method.all_rows):
+    pooled = method.rows.pooled(config.options)
+    if not pooled and (config.align is None or method.rows.all_rows):
         return ids
     common = plainly(ids, config.asked)
     named = {party: [ids[party][row] for row in rows.tolist()] for party, rows in common.items()}
@@ -252,7 +253,7 @@ def _holding(
                     f"{path}: none of its {len(own.ids)} rows is for '{key}': give more"
                 )
         # Where all have agreed on classes, a party may lack some of them.
-        if y is not None and not settings.found.method.own_labels:
+        if y is not None and not settings.found.method.rows.own_labels:
             data.check_labels(y[where["train"]], classes)
     return Holding(splits, own.columns)
 

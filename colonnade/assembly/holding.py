@@ -137,7 +137,7 @@ def declared_views(config: Config, parties: Sequence[str]) -> dict[str, View]:
 
 def check_view(name: str, x: Tensor, view: View | None, method: Method) -> None:
     """Whether a party's images are what its view says."""
-    if method.images and x.dim() != 4:
+    if method.network.images and x.dim() != 4:
         shown = f"a table of {x.shape[1]} columns" if x[:1].numel() else "no features"
         raise ConfigError(
             [
@@ -145,7 +145,7 @@ def check_view(name: str, x: Tensor, view: View | None, method: Method) -> None:
                 "height, width), at every party"
             ]
         )
-    if method.images and view is None:
+    if method.network.images and view is None:
         raise ConfigError(
             [
                 f"party '{name}': {method.name} joins parts of images by their places, and these "

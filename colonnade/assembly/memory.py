@@ -24,7 +24,7 @@ from colonnade.assembly.holding import (
 from colonnade.config import Config, Data, check_name, same_but_for_case
 from colonnade.data import IN_MEMORY, Column, Split
 from colonnade.errors import ConfigError, DataError
-from colonnade.role.party import derive
+from colonnade.role.seeds import derive
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ def from_memory(
     holder = _holder(config, given)
     method, seed = config.found.method, derive(config.run.seed, "data")
     why = method.simulated(config.options)
-    if method.moved_whole(config.options):
+    if method.network.moved_whole(config.options):
         raise ConfigError([f"{why}: in memory there is no whole image"])
-    if method.own_labels and method.pooled(config.options):
+    if method.rows.own_labels and method.rows.pooled(config.options):
         raise ConfigError([f"{why}: rows in memory are not matched, so they cannot be joined"])
     later = None if test is None else _read_test(test, given)
-    if method.own_labels:
+    if method.rows.own_labels:
         splits, classes = _each_labelled(config, given, later, seed)
     else:
         check_equal_rows({name: len(rows) for name, rows in given.items()}, "")
@@ -75,11 +75,11 @@ def from_memory(
     held_out = held_out_ids(splits[holder][0], config.data.validation, seed)
     holdings = {}
     for name, both in splits.items():
-        if method.own_labels:
+        if method.rows.own_labels:
             held_out = held_out_ids(both[0], config.data.validation, seed)
         holding = holding_of(*both, given[name].columns, held_out)
         holdings[name] = replace(holding, view=views.get(name))
-    if method.pooled(config.options):
+    if method.rows.pooled(config.options):
         holdings, holder = {POOLED: pool(holdings, holder)}, POOLED
     assembly = assembled(config, holdings, holder, classes, IN_MEMORY)
     return replace(assembly, partition=config.partition)
@@ -135,9 +135,9 @@ def _each_labelled(
             f"{why}: give test = {{…}}, the same rows in the same order for every party, or "
             "set evaluate_every = 0"
         )
-    if method.aligned(config.options):
+    if method.rows.aligned(config.options):
         _check_same_rows(given, classes, "")
-    if later is not None and method.tested_together(config.options):
+    if later is not None and method.rows.tested_together(config.options):
         _check_same_rows(later, classes, " in test")
     if config.others_tested() and config.data.validation:
         raise DataError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,33 +28,7 @@ from colonnade.results.result import Result
 from colonnade.runs.run import run
 
 
-def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
-    sub = command(commands, "align", _align, "find the rows that all parties have, privately")
-    sub.add_argument(
-        "file", type=Path, metavar="FILE", help="a run file; or a federation file, with --name"
-    )
-    sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<name>-align")
-    sub.add_argument("--overwrite", action="store_true", help="replace an older one there")
-    sub.add_argument(
-        "--runtime",
-        choices=["local", "process", "nvflare"],
-        help="of a run file; see colonnade run",
-    )
-    sub.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        dest="overrides",
-        help="override a setting of a run file, such as align.minimum=100",
-    )
-    sub.add_argument("--name", metavar="PARTY", help="take part in a federation, as this party")
-    party.add_data(sub)
-    sub.add_argument("--keys", type=Path, metavar="DIR", help="as for colonnade party")
-    sub.add_argument("--policy", type=Path, metavar="FILE", help="as for colonnade party")
-
-
-def _align(arguments: argparse.Namespace) -> None:
+def main(arguments: argparse.Namespace) -> None:
     console = Console(highlight=False, quiet=arguments.json or arguments.quiet)
     if arguments.name is not None:
         result, options = _with_others(arguments, console)
@@ -64,7 +38,9 @@ def _align(arguments: argparse.Namespace) -> None:
         places = {name: result.path / "parties" / name for name in result.content["parties"]}
     found = {name: _found(name, place, result.content, options) for name, place in places.items()}
     if len({one["order"] for one in found.values()}) > 1:
-        raise RoleFailed(f"the parties found other rows, or another order: see {result.path}")
+        raise RoleFailed(
+            f"the parties found different rows, or a different order: see {result.path}"
+        )
     if arguments.json:
         sys.stdout.write(json.dumps({"path": str(result.path), "parties": found}, indent=1) + "\n")
     elif arguments.quiet:

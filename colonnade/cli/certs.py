@@ -11,8 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -21,47 +19,8 @@ from rich.text import Text
 from colonnade.errors import CertificateError
 from colonnade.net import certs
 
-Command = Callable[[Any, str, Any, str], argparse.ArgumentParser]
 
-
-def add(commands: Any, command: Command) -> None:
-    """Register `colonnade certs`; `command` makes a parser with the options that all have."""
-    summary = "an authority for a federation, and its parties' certificates"
-    top = commands.add_parser("certs", help=summary, description=summary)
-    actions = top.add_subparsers(title="actions", metavar="ACTION", required=True)
-
-    sub = command(actions, "init", _init, "a new authority; its key stays in DIR")
-    sub.add_argument("folder", type=Path, metavar="DIR")
-    sub.add_argument("--name", default="Colonnade authority", metavar="TEXT")
-    sub.add_argument("--days", type=int, default=certs.AUTHORITY_DAYS, metavar="N")
-
-    sub = command(actions, "request", _request, "a party's keys, and its request for a certificate")
-    sub.add_argument("folder", type=Path, metavar="DIR", help="where the keys are made, and stay")
-    sub.add_argument("--party", required=True, metavar="NAME")
-
-    sub = command(actions, "issue", _issue, "a certificate, as the authority in DIR")
-    sub.add_argument("folder", type=Path, metavar="DIR", help="of the authority")
-    sub.add_argument(
-        "request", type=Path, nargs="?", metavar="REQUEST.csr", help="what the party sent"
-    )
-    sub.add_argument(
-        "--party", metavar="NAME", help="make its keys too, in DIR/NAME: all on one machine"
-    )
-    sub.add_argument("--days", type=int, default=certs.PARTY_DAYS, metavar="N")
-    sub.add_argument(
-        "--host",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="H",
-        help="names or addresses of the party's machine, for tools that check them",
-    )
-
-    sub = command(actions, "show", _show, "what certificates and signing keys say")
-    sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help=".pem or .sign")
-
-
-def _init(arguments: argparse.Namespace) -> None:
+def init(arguments: argparse.Namespace) -> None:
     root = certs.init(arguments.folder, arguments.name, arguments.days)
     _tell(
         arguments,
@@ -72,7 +31,7 @@ def _init(arguments: argparse.Namespace) -> None:
     )
 
 
-def _request(arguments: argparse.Namespace) -> None:
+def request(arguments: argparse.Namespace) -> None:
     asked = certs.request(arguments.folder, arguments.party)
     public = certs.public_text(asked.with_suffix(".sign"))
     _tell(
@@ -85,7 +44,7 @@ def _request(arguments: argparse.Namespace) -> None:
     )
 
 
-def _issue(arguments: argparse.Namespace) -> None:
+def issue(arguments: argparse.Namespace) -> None:
     folder, request, party = arguments.folder, arguments.request, arguments.party
     if (request is None) == (party is None):
         raise CertificateError(
@@ -113,7 +72,7 @@ def _issue(arguments: argparse.Namespace) -> None:
     )
 
 
-def _show(arguments: argparse.Namespace) -> None:
+def show(arguments: argparse.Namespace) -> None:
     shown: list[dict[str, Any]] = []
     for path in arguments.files:
         if path.suffix == ".sign":

@@ -1,11 +1,14 @@
-"""The first run: real digits, four parties with four different networks, and two baselines."""
+"""`colonnade demo`: real digits, four parties with four different networks, two baselines."""
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from colonnade.cli.progress import Progress
+from colonnade.cli.show import console_for, finish
 from colonnade.results.observer import Observer
 from colonnade.results.result import Result
 from colonnade.runs.run import run
@@ -30,6 +33,15 @@ METHODS = {
     "centralised": "Centralised: one party that sees whole images",
     "easter": "EASTER: four parties, four networks, embeddings leave a party only masked",
 }
+
+
+def main(arguments: argparse.Namespace) -> None:
+    console = console_for(arguments)
+    console.print(
+        "Real handwritten digits, cut into quarters; four parties, each holding one of them.\n"
+    )
+    results = demo(arguments.out, lambda label: Progress(console, label))
+    finish(arguments, console, results)
 
 
 def demo(out: Path, observer: Callable[[str], Observer]) -> list[Result]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from colonnade.cli.party import add_data, own_file
+from colonnade.cli.party import own_file
 from colonnade.config import federation
 from colonnade.deploy import doctor
 from colonnade.deploy.setup import read_rows
@@ -23,29 +21,12 @@ from colonnade.errors import RunError
 COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
 
 
-def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
-    sub = command(
-        commands,
-        "doctor",
-        _doctor,
-        "check a run file; a federation file, and one party; or the site.toml of a startup kit",
-    )
-    sub.add_argument("federation", type=Path, metavar="FILE")
-    sub.add_argument("--name", metavar="PARTY", help="check what this party brings, too")
-    sub.add_argument(
-        "--keys", type=Path, metavar="DIR", help="default: keys/ beside the federation file"
-    )
-    add_data(sub)
-    sub.add_argument("--policy", type=Path, metavar="FILE", help="what may leave; TOML")
-    sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<federation>-<party>")
-
-
-def _doctor(arguments: argparse.Namespace) -> int:
+def main(arguments: argparse.Namespace) -> int:
     """1 where there is a problem."""
     mine = _mine(arguments)
     if doctor.is_site(arguments.federation):
         if mine is not None:
-            raise RunError("colonnade doctor: a site.toml says all of it itself: leave --name away")
+            raise RunError("colonnade doctor: a site.toml says all of it itself: omit --name")
         checks = doctor.examine_site(arguments.federation)
     elif mine is None and doctor.is_run(arguments.federation):
         checks = doctor.examine_run(arguments.federation)

@@ -10,80 +10,27 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from rich.console import Console
 from rich.text import Text
 
 from colonnade.cli.progress import Progress
+from colonnade.cli.show import console_for, finish
 from colonnade.config import federation
-from colonnade.deploy.nvflare import job, kits, sitefile, submit
+from colonnade.deploy.nvflare import job, kits, sitefile
+from colonnade.deploy.nvflare import submit as jobs
+from colonnade.deploy.nvflare.defaults import ADMIN
 from colonnade.errors import RunError
-from colonnade.results.result import Result
-
-Command = Callable[[Any, str, Any, str], argparse.ArgumentParser]
-Finish = Callable[[argparse.Namespace, Console, list[Result]], None]
 
 
-def add(commands: Any, command: Command, finish: Finish) -> None:
-    """Register `colonnade nvflare`; `finish` shows a result as `colonnade run` does."""
-    summary = "a federation as jobs of the engine NVFlare"
-    top = commands.add_parser("nvflare", help=summary, description=summary)
-    actions = top.add_subparsers(title="actions", metavar="ACTION", required=True)
-
-    sub = command(actions, "provision", _provision, "the project file and startup kits")
-    sub.add_argument("federation", type=Path, metavar="FILE", help="the federation file")
-    sub.add_argument("--out", type=Path, metavar="DIR", help="default: kits/ beside the file")
-    sub.add_argument(
-        "--server",
-        default="",
-        metavar="HOST:PORT",
-        help="the engine's server, as all sites see it; default: that of the kits which are there, "
-        f"or {kits.SERVER}",
-    )
-    sub.add_argument(
-        "--state",
-        default="",
-        metavar="DIR",
-        help="where the server keeps jobs, on its machine; default: /var/tmp/nvflare-<federation>",
-    )
-    sub.add_argument(
-        "--admin", default=kits.ADMIN, metavar="NAME", help="who submits; like an e-mail address"
-    )
-
-    sub = command(actions, "submit", _submit, "train: submit, follow, fetch the results")
-    sub.add_argument(
-        "federation",
-        type=Path,
-        nargs="?",
-        metavar="FILE",
-        help="the federation file; not needed to resume",
-    )
-    sub.add_argument(
-        "--kit", type=Path, metavar="DIR", help=f"default: kits/{kits.ADMIN} beside the file"
-    )
-    sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<federation>")
-    sub.add_argument("--overwrite", action="store_true", help="replace an older run there")
-    sub.add_argument("--resume", type=Path, metavar="RUN", help="go on with a job that was aborted")
-    sub.add_argument(
-        "--relay",
-        action="store_true",
-        default=None,
-        help="for sites that open no port: connections pass, sealed, through the engine",
-    )
-    sub.set_defaults(finish=finish)
-
-
-def _provision(arguments: argparse.Namespace) -> None:
+def provision(arguments: argparse.Namespace) -> None:
     shared = federation.load(arguments.federation)
     out = arguments.out or arguments.federation.parent / "kits"
     made = kits.provision(shared, out, arguments.server, arguments.admin, arguments.state)
     lines = [f"project      {out / 'project.yml'}"]
     lines += [_line(path, out, shared) for path in made]
     lines.append(f"authority    {out / kits.AUTHORITY}: keep it to yourself")
-    console = Console(highlight=False, quiet=arguments.json or arguments.quiet)
+    console = console_for(arguments)
     console.print(Text("\n".join(lines)), soft_wrap=True)
     if arguments.json:
         found = {path.relative_to(out).parts[0]: str(path) for path in made}
@@ -104,14 +51,14 @@ def _line(path: Path, out: Path, shared: federation.Federation) -> str:
     return f"kit          {path}: {whose}"
 
 
-def _submit(arguments: argparse.Namespace) -> None:
+def submit(arguments: argparse.Namespace) -> None:
     file = arguments.federation
     if file is None:
         if arguments.resume is None:
             raise RunError("colonnade nvflare submit: give a FILE, or --resume RUN to go on")
         file = arguments.resume / "federation.toml"
-    console = Console(highlight=False, quiet=arguments.json or arguments.quiet)
-    result = submit.submit(
+    console = console_for(arguments)
+    result = jobs.submit(
         federation.load(file),
         arguments.kit or _kit(file, arguments.resume),
         out=arguments.out,
@@ -120,9 +67,9 @@ def _submit(arguments: argparse.Namespace) -> None:
         relay=arguments.relay,
         observer=Progress(console),
     )
-    arguments.finish(arguments, console, [result])
+    finish(arguments, console, [result])
 
 
 def _kit(file: Path, resume: Path | None) -> Path:
     """Where `provision` puts the kit of who submits; a resumed run remembers which it was."""
-    return submit.kit_of(resume) if resume is not None else file.parent / "kits" / kits.ADMIN
+    return jobs.kit_of(resume) if resume is not None else file.parent / "kits" / ADMIN

@@ -9,7 +9,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,51 +27,11 @@ from colonnade.deploy import predict as member_predict
 from colonnade.deploy.setup import Setup, check_data, prepare, read_rows
 from colonnade.errors import ColonnadeError, RunError
 from colonnade.results.observer import Observer, Traffic
-from colonnade.role.party import Meter
+from colonnade.role.progress import Meter
 from colonnade.runtime.control import Trouble
 from colonnade.wire.policy import Policy
 
 METER_SECONDS = 0.5
-
-
-def add(commands: Any, command: Callable[..., argparse.ArgumentParser]) -> None:
-    sub = command(commands, "party", _party, "take part in a federation as one party")
-    sub.add_argument("--federation", type=Path, required=True, metavar="FILE")
-    sub.add_argument("--name", required=True, metavar="PARTY", help="who this is")
-    add_data(sub)
-    sub.add_argument(
-        "--keys", type=Path, metavar="DIR", help="default: keys/ beside the federation file"
-    )
-    sub.add_argument("--policy", type=Path, metavar="FILE", help="what may leave; TOML")
-    sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<federation>-<party>")
-    sub.add_argument("--device", choices=["cpu", "cuda"])
-    sub.add_argument(
-        "--predict",
-        type=Path,
-        metavar="RUN",
-        help="predict with the models of this run; it must be finished, unless its method lets "
-        "parties come and go",
-    )
-    sub.add_argument(
-        "--absent",
-        action="append",
-        default=[],
-        metavar="PARTY",
-        help="predict without this party; all others must say so too",
-    )
-    sub.add_argument("--events", action="store_true", help=argparse.SUPPRESS)
-
-
-def add_data(sub: argparse.ArgumentParser) -> None:
-    """Where a party's rows are, and which columns are what."""
-    sub.add_argument(
-        "--data",
-        type=Path,
-        metavar="FILE",
-        help="its own rows, .csv, .parquet or .npz; or a .toml that names them and their columns",
-    )
-    sub.add_argument("--id", metavar="COLUMN", help="what tells its rows apart; default: id")
-    sub.add_argument("--label", metavar="COLUMN", help="of the label holder; default: label")
 
 
 def own_file(arguments: argparse.Namespace) -> OwnFile | None:
@@ -102,7 +62,7 @@ def prepared(
     """What one party brings to a federation, checked."""
     keys = arguments.keys or shared.path.parent / "keys"
     policy = Policy.load(arguments.policy) if arguments.policy else None
-    if policy is not None and shared.run.found.method.ids_only:
+    if policy is not None and shared.run.found.method.rows.ids_only:
         policy = policy.only(shared.run.kinds)  # it may be that of the training to come
     predicts = getattr(arguments, "predict", None) is not None
     if policy is None and predicts and shared.run.found.method.predicts_alone:
@@ -136,7 +96,7 @@ def _predict(arguments: argparse.Namespace) -> None:
         sys.stdout.write(f"{out}\n")
 
 
-def _party(arguments: argparse.Namespace) -> None:
+def main(arguments: argparse.Namespace) -> None:
     if arguments.predict is not None:
         _predict(arguments)
         return
@@ -194,21 +154,21 @@ class Events(Observer):
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
-    def began(self, config: Config, meters: Mapping[str, Meter], traffic: Traffic) -> None:
-        self._traffic = traffic
+    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Traffic) -> None:
+        self._ledger = ledger
         self._write({"began": True})
         ((_, meter),) = meters.items()
 
         def watch() -> None:
             while not self._ended.wait(METER_SECONDS):
                 self._write(
-                    {"meter": [meter.phase, meter.share, meter.epochs], "bytes": traffic.bytes}
+                    {"meter": [meter.phase, meter.share, meter.epochs], "bytes": ledger.bytes}
                 )
 
         threading.Thread(target=watch, daemon=True).start()
 
     def epoch(self, party: str, row: Mapping[str, Any]) -> None:
-        self._write({"epoch": dict(row), "bytes": self._traffic.bytes})
+        self._write({"epoch": dict(row), "bytes": self._ledger.bytes})
 
     def failed(self, trouble: Trouble) -> None:
         """The last event: which party has failed of its own accord, this one or another."""

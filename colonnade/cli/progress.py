@@ -14,7 +14,7 @@ from colonnade.config import Config
 from colonnade.report import units
 from colonnade.results.observer import Observer, Traffic
 from colonnade.results.result import NOT_LOGGED
-from colonnade.role.party import Meter
+from colonnade.role.progress import Meter
 
 BAR = 24
 
@@ -27,13 +27,13 @@ class Progress(Observer):
         self._label = label
         self._live: Live | None = None
 
-    def began(self, config: Config, meters: Mapping[str, Meter], traffic: Traffic) -> None:
-        self._meters, self._traffic = meters, traffic
+    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Traffic) -> None:
+        self._meters, self._ledger = meters, ledger
         self._several = sum(meter.labelled for meter in meters.values()) > 1
         self._start = time.perf_counter()
         if self._label:
             self._console.print(Text(self._label, style="bold"))
-        for caveat in config.found.method.caveats(config.options):  # before anything is told
+        for caveat in config.found.method.about.caveats(config.options):  # before anything is told
             self._console.print(Text(f"warning: {caveat}"))
         if self._console.is_terminal:
             self._live = Live(
@@ -58,7 +58,7 @@ class Progress(Observer):
             cells.append(party)
         shown = {k: v for k, v in numbers.items() if k == "loss" or k.endswith("accuracy")}
         cells += [_metric(name, value) for name, value in (shown or numbers).items()]
-        cells += [units.size(self._traffic.bytes), units.duration(row["seconds"])]
+        cells += [units.size(self._ledger.bytes), units.duration(row["seconds"])]
         self._console.print(Text("  ".join(cells)))
 
     def note(self, text: str) -> None:
@@ -80,7 +80,7 @@ class Progress(Observer):
         epoch = min(int(share * epochs) + 1, epochs)
         return Text(
             f"  {'━' * full}{'╌' * (BAR - full)} {100 * share:3.0f} %  "
-            f"{phase} {epoch}/{epochs}  {units.size(self._traffic.bytes)}  {left}"
+            f"{phase} {epoch}/{epochs}  {units.size(self._ledger.bytes)}  {left}"
         )
 
 

@@ -93,10 +93,11 @@ def check_recipe(recipe: Recipe, where: str, problems: list[str]) -> None:
 
 def check_model(method: Method, recipes: Mapping[str, Any], problems: list[str]) -> None:
     """Where the method works with one model alone, every party must have it."""
+    only = method.network.model
     for name, recipe in recipes.items():
-        if recipe is not None and recipe.model != method.model:
+        if recipe is not None and recipe.model != only:
             where = f"parties.{name}." if name else ""
             problems.append(
-                f"{where}model = '{recipe.model}': {method.name} works with {method.model} alone, "
+                f"{where}model = '{recipe.model}': {method.name} works with {only} alone, "
                 "which is its default; model_options change its size"
             )

@@ -83,8 +83,13 @@ class Federation:
     def hub(self) -> str:
         """Everybody has a link to it, and it relays where there is no other: the label holder, or
         who plays the role that the method names."""
-        role = self.run.found.method.hub
+        role = self.run.found.method.membership.hub
         return next(n for n, r in self.cast.items() if r == role) if role else self.holder
+
+    @property
+    def elastic(self) -> bool:
+        """Whether its parties may come and go."""
+        return self.run.found.method.membership.elastic
 
     def role(self, name: str) -> Role:
         return self.run.found.method.roles[self.cast[name]]
@@ -93,7 +98,7 @@ class Federation:
         """With whom a member talks, directly or through the hub: where parties come and go, with
         the hub alone."""
         others = [other for other in self.names if other != name]
-        alone = self.run.found.method.loose and name != self.hub
+        alone = self.elastic and name != self.hub
         return [self.hub] if alone else others
 
     def member(self, name: str) -> Member:
@@ -104,7 +109,7 @@ class Federation:
 
     def listens(self, name: str) -> bool:
         """Whether others dial it; where parties come and go, only the hub is dialled."""
-        dialled = not self.run.found.method.loose or name == self.hub
+        dialled = not self.elastic or name == self.hub
         return dialled and bool(self.member(name).address)
 
     def dials(self, a: str, b: str) -> str | None:
@@ -116,7 +121,7 @@ class Federation:
         first, second = sorted((self.member(a), self.member(b)), key=self.members.index)
         if first == second:
             raise FederationError([f"'{a}' needs no link to itself"])
-        if self.run.found.method.loose and second.name == self.hub:
+        if self.elastic and second.name == self.hub:
             first, second = second, first
         if first.address:
             return second.name

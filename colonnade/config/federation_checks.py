@@ -41,20 +41,20 @@ def check_run(run: Config, members: Sequence[Member], on_lost: OnLost, problems:
             problems.append(unknown(holder, names, "as run.label_holder", "member"))
         return
     check_classes(run, problems)
-    if method.loose and on_lost == "stop":
+    if method.membership.elastic and on_lost == "stop":
         problems.append(
             f'on_lost = "stop": the parties of {method.name} may come and go; choose "wait", to '
             'begin with all of them, or "continue", to begin after `deadline` with those that are '
             "there"
         )
-    if on_lost == "continue" and not (method.absent or method.loose):
+    if on_lost == "continue" and not (method.membership.absent or method.membership.elastic):
         problems.append(
             f'on_lost = "continue": {method.name} cannot go on without a party; choose "wait" or '
             '"stop"'
         )
     if why := method.simulated(run.options):
         problems.append(f"[run] {why}: only a simulation may do that")
-    if method.pooled(run.options):
+    if method.rows.pooled(run.options):
         problems.append(f"[run] {method.name} needs all rows in one place: it has no parties")
         return
     if len(names) < 2:
@@ -63,12 +63,12 @@ def check_run(run: Config, members: Sequence[Member], on_lost: OnLost, problems:
         cast = method.cast(names, holder, run.options)
     except InputError as error:
         problems.append(f"[run] {error}")
-        if method.hub:
+        if method.membership.hub:
             return
         cast = dict.fromkeys(names, "")
-    hub = check_hub(run, cast, names, problems) if method.hub else holder
+    hub = check_hub(run, cast, names, problems) if method.membership.hub else holder
     if hub:
-        check_reach(hub, method.loose, members, problems)
+        check_reach(hub, method.membership.elastic, members, problems)
 
 
 def check_hub(
@@ -76,7 +76,7 @@ def check_hub(
 ) -> str:
     """The one member that plays the hub's role; empty, and a problem, where there is none."""
     method = run.found.method
-    playing = [name for name, role in cast.items() if role == method.hub]
+    playing = [name for name, role in cast.items() if role == method.membership.hub]
     missing = [name for name in cast if name not in names]  # a simulation would add them
     for name in missing:
         rows = "" if method.roles[cast[name]].rows else ", and needs no --data"
@@ -92,23 +92,23 @@ def check_hub(
     ]
     if not playing:
         problems.append(
-            f"[run] nobody plays '{method.hub}', whom all others of {method.name} would talk with: "
-            "choose options with which somebody does, or run it in one process"
+            f"[run] nobody plays '{method.membership.hub}', whom all others of {method.name} would "
+            "talk with: choose options with which somebody does, or run it in one process"
         )
     if len(playing) > 1:
         problems.append(
-            f"[run] {', '.join(map(repr, playing))} all play '{method.hub}': {method.name} has one "
-            "hub; name the others differently"
+            f"[run] {', '.join(map(repr, playing))} all play '{method.membership.hub}': "
+            f"{method.name} has one hub; name the others differently"
         )
     return playing[0] if len(playing) == 1 and playing[0] in names else ""
 
 
-def check_reach(hub: str, loose: bool, members: Sequence[Member], problems: list[str]) -> None:
+def check_reach(hub: str, elastic: bool, members: Sequence[Member], problems: list[str]) -> None:
     """Everybody must be able to reach the hub, or be reached by it."""
     if next(member for member in members if member.name == hub).address:
         return
     silent = [member.name for member in members if not member.address and member.name != hub]
-    if loose:
+    if elastic:
         problems.append(
             f"'{hub}' cannot be dialled, and the others come and go: give [parties.{hub}] an "
             "address"
@@ -123,12 +123,12 @@ def check_reach(hub: str, loose: bool, members: Sequence[Member], problems: list
 def check_classes(run: Config, problems: list[str]) -> None:
     """Where every party brings labels, no one of them knows all classes."""
     method, classes = run.found.method, run.data.classes
-    if method.own_labels and not classes:
+    if method.rows.own_labels and not classes:
         problems.append(
             f"[run] data.classes is missing: in {method.name} every party brings labels of its "
             'own, and all must mean the same by them: [run.data] classes = ["no", "yes"]'
         )
-    elif classes and not method.own_labels:
+    elif classes and not method.rows.own_labels:
         problems.append(
             f"[run] data.classes: in {method.name} the label holder's rows say which classes there "
             "are; leave it out"

@@ -14,8 +14,9 @@ from colonnade.align import KINDS, Alignment
 from colonnade.config import checks
 from colonnade.config.settings import Checkpoint, Config, Data, Run, plain
 from colonnade.data.own import OwnFile
-from colonnade.errors import ConfigError, InputError, unknown
+from colonnade.errors import ConfigError, InputError, MethodError, unknown
 from colonnade.partition import Partition
+from colonnade.role.method import Circumstances
 from colonnade.role.recipe import Recipe
 
 TABLES = {"data": Data, "checkpoint": Checkpoint, "partition": Partition, "align": Alignment}
@@ -85,13 +86,13 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
     options = _options(tree, found, problems)
     files = _files(tree, folder, problems)
     parties = _parties(tree, recipe or Recipe(), problems)
-    matched = found is not None and options is not None and found.method.aligned(options)
+    matched = found is not None and options is not None and found.method.rows.aligned(options)
     # Of a method that matches no rows it is as other methods' tables: a comparison may need it.
     align = tables["align"] if matched and ("align" in tree or files) else None
     partition = tables.get("partition")
     if found is not None and options is not None:
         _check_method(found, options, run, tables["data"], align, problems)
-    if found is not None and found.method.model:
+    if found is not None and found.method.network.model:
         checks.check_model(found.method, {"": recipe, **parties}, problems)
     if run is not None:
         checks.check_run(run, problems)
@@ -147,7 +148,8 @@ def _top(tree: dict[str, Any], found: methods.Found | None, problems: list[str])
     """The run and the default recipe, whose keys stand beside each other at the top level."""
     given = [{k: tree[k] for k in tree if k in {f.name for f in fields(c)}} for c in (Run, Recipe)]
     run = toml.read(Run, {"method": ""} | given[0], "", problems)  # _method reports a missing one
-    usual = {"model": found.method.model} if found is not None and found.method.model else {}
+    only = found.method.network.model if found is not None else ""
+    usual = {"model": only} if only else {}
     return run, toml.read(Recipe, usual | given[1], "", problems)
 
 
@@ -175,8 +177,13 @@ def _check_method(
     if run is not None:
         first = () if align is None else KINDS
         checks.check_record(run, found, {kind.name for kind in first}, problems)
-    if data is not None and not data.validation and (why := found.method.validates(options)):
-        problems.append(f"{why}, and there are none: set data.validation = 0.1")
+    if data is not None:
+        try:
+            found.method.check(Circumstances(options, validation=data.validation))
+        except ConfigError as error:
+            problems.extend(error.problems)
+        except MethodError as error:
+            problems.append(str(error))
 
 
 def _files(tree: dict[str, Any], folder: Path, problems: list[str]) -> dict[str, OwnFile]:

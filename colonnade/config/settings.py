@@ -169,7 +169,7 @@ class Config:
     def others_tested(self) -> bool:
         """Whether tested rows must be the same at all parties, and those they bring are not."""
         method = self.found.method
-        return method.tested_together(self.options) and not method.aligned(self.options)
+        return method.rows.tested_together(self.options) and not method.rows.aligned(self.options)
 
     def held_out(self) -> float:
         """The share of a party's own rows that is kept for tests: none where none could be used."""
@@ -199,7 +199,7 @@ def dumps(config: Config) -> str:
     """The resolved configuration as TOML."""
     import tomli_w
 
-    caveats = config.found.method.caveats(config.options)
+    caveats = config.found.method.about.caveats(config.options)
     return "".join(f"# {line}\n" for line in caveats) + tomli_w.dumps(config.resolved())
 
 

@@ -7,19 +7,19 @@ import signal
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from colonnade import models
 from colonnade.config.federation import Federation
 from colonnade.deploy.setup import Setup
-from colonnade.net.frame import PART_BYTES
-from colonnade.net.mesh import ANY, Mesh
+from colonnade.net.greeting import ANY
+from colonnade.net.mesh import Mesh
 from colonnade.runtime.checkpoint import NoCheckpoints, OwnCheckpoints
 from colonnade.runtime.control import Patience, Place
 from colonnade.runtime.elastic import Elastic
 from colonnade.runtime.fixed import Fixed
+from colonnade.runtime.network import Network
 from colonnade.runtime.post import Post
 from colonnade.runtime.session import Keeper, Session
 from colonnade.version import __version__
@@ -45,23 +45,23 @@ def connect(
     rows = sum(len(split) for split in setup.rows.splits.values())
     gate = Gate(setup.name, setup.policy, rows, setup.rows.width, len(federation.names))
     gate.restore(row for row in book.rows() if row.get("sender") == setup.name)
-    post = partial(
-        Post,
+    mesh = _mesh(setup, absent, log)
+    post = Post(
         setup.name,
         frozenset({setup.name, *federation.linked(setup.name)}),
         setup.settings.kinds,
         book,
         gate,
-        part_bytes=PART_BYTES,
+        Network(mesh),
     )
     return Session(
         setup.name,
         federation.names,
         federation.hub,
-        _mesh(setup, absent, log),
+        mesh,
         post,
         checkpoints,
-        Elastic(came_back=bool(run)) if setup.loose else Fixed(),
+        Elastic(came_back=bool(run)) if setup.elastic else Fixed(),
         Patience(federation.on_lost, federation.deadline, federation.patience),
         keeper,
         log,
@@ -116,7 +116,7 @@ def agreed(setup: Setup) -> dict[str, str]:
     federation = setup.federation
     method = setup.settings.found.method
     facts = facts_of(federation, setup.task)
-    if method.aligned(setup.settings.options) and setup.settings.align is None:
+    if method.rows.aligned(setup.settings.options) and setup.settings.align is None:
         brings = method.roles[setup.cast[setup.name]].rows
         digest = setup.rows.digest(federation.row_key())
         facts["number of rows"] = str(setup.rows.count) if brings else ANY

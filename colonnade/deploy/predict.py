@@ -180,15 +180,15 @@ class _NoWire:
 
 def _talks(me: str, kind: Kind) -> MethodError:
     return MethodError(
-        f"'{me}' predicts alone, since its method is loose, but its role sends or awaits "
-        f"'{kind.name}': a loose method must predict without messages"
+        f"'{me}' predicts alone, since its method is elastic, but its role sends or awaits "
+        f"'{kind.name}': an elastic method must predict without messages"
     )
 
 
 def _party(setup: Setup, saved: Mapping[str, Any], classes: tuple[str, ...]) -> Party:
     """A party that has trained, with new rows."""
     made = party_of(setup, classes, View.of(saved["view"]) if saved["view"] else None)
-    made.load_weights(saved["weights"])
+    made.kept.load(saved["weights"])
     return made
 
 

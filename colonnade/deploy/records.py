@@ -24,13 +24,16 @@ from colonnade.assembly import write_common
 from colonnade.deploy.setup import Setup
 from colonnade.errors import ColonnadeError, MethodError, RunError
 from colonnade.results import folder as folders
+from colonnade.results.account import account
 from colonnade.results.observer import Observer
-from colonnade.results.result import account, combine, divergence, read_json
-from colonnade.role.party import Party, Stopped
+from colonnade.results.result import read_json
+from colonnade.results.writer import ResultFile, Status
+from colonnade.role.party import Party
+from colonnade.role.progress import Stopped
 from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.control import Place, Start
 from colonnade.runtime.session import Session
-from colonnade.wire import Ledger, ledger
+from colonnade.wire import Ledger
 
 Say = Callable[[str], None]
 
@@ -66,7 +69,9 @@ class Records:
         """manifest: run.json, as an earlier process has left it."""
         self._setup, self._folder, self._observer = setup, folder, observer
         self._began = time.perf_counter()
-        self._earlier = folders.seconds_so_far(folder)
+        self._result = ResultFile.begin(
+            folder, setup.settings, setup.runtime, setup.cast, setup.federation.holder
+        )
         self.ready = 0.0  # seconds until the first role began
         self.party: Party | None = None  # whose role is under way, or has ended
         self.log = Log(folder / "log.txt", say)
@@ -105,15 +110,17 @@ class Records:
         party.on_epoch = self._observer.epoch
         if not self.ready:
             self.ready = time.perf_counter() - self._began
-            self._observer.began(self._setup.settings, {party.name: party.meter}, self.book)
+            self._observer.began(
+                self._setup.settings, {party.name: party.progress.meter}, self.book
+            )
 
     # ---- what the session asks for in the middle of things -------------------------------------
 
     def mark(self, start: Start) -> None:
         """Remember which attempt this is."""
         more: dict[str, Any] = {"run": start.run, "party": self._setup.name}
-        if self._setup.loose:  # it may have to go on alone
-            more |= {"loose": True, "classes": start.told["classes"]}
+        if self._setup.elastic:  # it may have to go on alone
+            more |= {"elastic": True, "classes": start.told["classes"]}
         if start.absent:
             more |= {"absent": start.absent, "since": start.skip}
         with _writing(self._folder):
@@ -121,7 +128,7 @@ class Records:
 
     def publish(self, party: Party) -> None:
         """Models to predict with, in the middle of the training."""
-        reached = {"position": list(party.position), "epochs": party.meter.epochs}
+        reached = {"position": list(party.position), "epochs": party.progress.meter.epochs}
         with _writing(self._folder):
             folders.refresh_weights(party, self._folder, classes=list(party.classes), **reached)
 
@@ -143,11 +150,11 @@ class Records:
         told["classes"] = list(party.classes)
         told["warnings"] = leftover
         with _writing(self._folder):
-            if self._setup.loose:
+            if self._setup.elastic:
                 folders.refresh_weights(party, self._folder)
             else:
                 folders.save_weights(party, self._folder / "weights.part")
-            if self._setup.settings.found.method.ids_only:
+            if self._setup.settings.found.method.rows.ids_only:
                 write_common(party, self._folder)
             store.write_text(json.dumps(told), self._folder / "account.json")
         return told
@@ -178,7 +185,7 @@ class Records:
             facts["common_rows"] = len(self.party.state[COMMON])
         return facts
 
-    def _write_what_was_reached(self, status: str, problem: str) -> None:
+    def _write_what_was_reached(self, status: Status, problem: str) -> None:
         """A full disk, which may be the very reason, must not hide it."""
         try:
             if self.party is not None and not (self._folder / "weights.part").exists():
@@ -191,7 +198,7 @@ class Records:
 
     def _write_result(
         self,
-        status: str,
+        status: Status,
         problem: str,
         accounts: Mapping[str, Any] | None = None,
         remarks: tuple[str, ...] = (),
@@ -206,25 +213,16 @@ class Records:
         if setup.name != setup.federation.hub:
             accounts = {setup.name: own} if own else {}
         classes = own.get("classes") or (party.classes if party is not None else ())
-        content = combine(
-            setup.settings,
-            name=self._folder.name,
-            runtime=setup.runtime,
-            data=self._facts(classes),
-            cast=setup.cast,
-            holder=setup.federation.holder,
-            accounts=accounts,
-            wire=ledger.summarise(ledger.read(self._folder / "ledger.jsonl"), setup.settings.kinds),
-            setup=self.ready,
-            seconds=self._earlier + time.perf_counter() - self._began,
-        )
-        content["wire"]["head"] = self.book.head
         warnings = [line for told in accounts.values() for line in told.get("warnings", [])]
-        warnings += remarks
-        warnings += divergence(content["history"])
-        content["warnings"] += warnings
-        content |= {"status": status, "error": problem}
-        store.write_text(json.dumps(content, indent=1), self._folder / "result.json")
+        self._result.write(
+            status,
+            problem,
+            data=self._facts(classes),
+            accounts=accounts,
+            setup=self.ready,
+            head=self.book.head,
+            warnings=[*warnings, *remarks],
+        )
 
 
 def _since(manifest: Mapping[str, Any]) -> Place | None:

@@ -57,9 +57,9 @@ class Setup:
         return self.federation.cast
 
     @property
-    def loose(self) -> bool:
+    def elastic(self) -> bool:
         """Whether parties may come and go."""
-        return self.settings.found.method.loose
+        return self.federation.elastic
 
 
 def prepare(
@@ -155,7 +155,7 @@ def read_rows(file: OwnFile | Path | None, shared: Federation, name: str) -> Own
             ".npz, or a .toml file that names them"
         )
     method = shared.run.found.method
-    everyone = method.own_labels or method.everyone_labelled(shared.run.options)
+    everyone = method.rows.own_labels or method.rows.everyone_labelled(shared.run.options)
     return assembly.from_file(file, name, shared.run, labelled=everyone or name == shared.holder)
 
 

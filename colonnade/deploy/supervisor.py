@@ -27,7 +27,6 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from colonnade import store
 from colonnade.align.phase import plainly
 from colonnade.assembly import Assembly, OwnRows, ids_of, save_rows
 from colonnade.config import Config
@@ -36,10 +35,10 @@ from colonnade.config.federation import Member
 from colonnade.data.own import OwnFile
 from colonnade.errors import ConfigError, InputError, RoleFailed
 from colonnade.net import certs
-from colonnade.results import folder as folders
 from colonnade.results.observer import Observer, Tally
-from colonnade.results.result import combine, read_json
-from colonnade.role.party import Meter
+from colonnade.results.result import Result, read_json
+from colonnade.results.writer import ResultFile, Status
+from colonnade.role.progress import Meter
 from colonnade.wire import Ledger, ledger
 from colonnade.wire.policy import Policy
 
@@ -99,15 +98,16 @@ def launch(
     attempt: int,
     drive: Callable[..., Driver] | None = None,
     runtime: str = "process",
-) -> dict[str, Any]:
-    """Train with one process per party in a run folder; returns result.json.
+) -> Result:
+    """Train with one process per party in a run folder.
 
     drive  who starts the processes and sees them to their end; default: this module
     """
-    began = time.perf_counter()
+    file = ResultFile.begin(folder, settings, runtime, assembly.cast, assembly.holder)
     hand_out(settings, assembly, folder, options)
     supervisor = (drive or _Supervisor)(settings, assembly, folder, observer, options)
-    status, problem = "failed", ""
+    status: Status = "failed"
+    problem = ""
     try:
         supervisor.run()
         status = "finished"
@@ -123,12 +123,8 @@ def launch(
     finally:
         observer.ended()
         shutil.rmtree(folder / "keys", ignore_errors=True)
-        seconds = folders.seconds_so_far(folder) + time.perf_counter() - began
-        content = _joined(settings, assembly, folder, supervisor.ready, seconds, runtime)
-        content |= {"status": status, "error": problem}
-        content["warnings"] = supervisor.warnings + content["warnings"]
-        store.write_text(json.dumps(content, indent=1), folder / "result.json")
-    return content
+        result = _joined(file, assembly, supervisor, status, problem)
+    return result
 
 
 def hand_out(settings: Config, assembly: Assembly, folder: Path, options: Options) -> None:
@@ -146,7 +142,7 @@ def hand_out(settings: Config, assembly: Assembly, folder: Path, options: Option
     for table in run.get("parties", {}).values():  # whose rows are handed out below
         for key in fields(OwnFile):
             table.pop(key.name, None)
-    if method.own_labels:  # no party sees all of them
+    if method.rows.own_labels:  # no party sees all of them
         classes = assembly.parties[assembly.holder].classes
         run["data"] = run["data"] | {"classes": list(classes)}
     federations.write(
@@ -168,7 +164,7 @@ def hand_out(settings: Config, assembly: Assembly, folder: Path, options: Option
         mine = OwnRows(
             party.splits,
             party.preparation,
-            party.classes if name == assembly.holder or method.own_labels else (),
+            party.classes if name == assembly.holder or method.rows.own_labels else (),
             named,
             sum(len(split) for split in party.splits.values()),
             assembly.data["name"],
@@ -190,13 +186,14 @@ def _addresses(count: int) -> list[str]:
 def hub_of(settings: Config, assembly: Assembly) -> str:
     """Whose process the others talk with."""
     method = settings.found.method
-    if not method.hub:
+    hub = method.membership.hub
+    if not hub:
         return assembly.holder
-    playing = [name for name, role in assembly.cast.items() if role == method.hub]
+    playing = [name for name, role in assembly.cast.items() if role == hub]
     if not playing:
         raise ConfigError(
             [
-                f"nobody plays '{method.hub}' in {method.name} with these options, so there is "
+                f"nobody plays '{hub}' in {method.name} with these options, so there is "
                 "nobody to talk with: use --runtime local"
             ]
         )
@@ -214,13 +211,14 @@ class _Supervisor:
     ) -> None:
         self.settings, self.assembly, self.folder = settings, assembly, folder
         self.observer, self.options = observer, options
-        self.hub, self.loose = hub_of(settings, assembly), settings.found.method.loose
+        self.hub = hub_of(settings, assembly)
+        self.elastic = settings.found.method.membership.elastic
         self.finished: set[str] = set()
         self.began = time.perf_counter()
         self.ready = 0.0
         self.events: SimpleQueue[tuple[Child, dict[str, Any]]] = SimpleQueue()
         self.meters = {name: Meter(party.labelled) for name, party in assembly.parties.items()}
-        self.traffic = Tally()
+        self.ledger = Tally()
         self.children: dict[str, Child] = {}
         self.warnings: list[str] = []
         self.ended = 0.0  # when the first process had nothing left to do
@@ -302,7 +300,7 @@ class _Supervisor:
             if code == 0:
                 del children[name]
                 self.finished.add(name)
-                if not self.loose:  # else each may take its own time
+                if not self.elastic:  # else each may take its own time
                     self.ended = self.ended or time.monotonic()
             elif self._may_stay_away(child, code):
                 del children[name]  # the others wait for it, and then go on
@@ -320,7 +318,7 @@ class _Supervisor:
         out_of_starts = code not in (*TYPED, STOPPED) and child.started > self.options.restarts
         if child.name == self.hub:
             return False
-        if self.loose:
+        if self.elastic:
             others = {*self.children, *self.finished} - {child.name, self.hub}
             may = (out_of_starts or code == STOPPED) and bool(others)
         else:
@@ -366,9 +364,9 @@ class _Supervisor:
                 child.failed = event["failed"]["party"]
             if "began" in event and not self.ready:
                 self.ready = time.perf_counter() - self.began
-                self.observer.began(self.settings, self.meters, self.traffic)
+                self.observer.began(self.settings, self.meters, self.ledger)
             if "bytes" in event:
-                self.traffic.set(child.name, event["bytes"])
+                self.ledger.set(child.name, event["bytes"])
             if "epoch" in event:
                 self.observer.epoch(child.name, event["epoch"])
             if "meter" in event:
@@ -379,7 +377,7 @@ class _Supervisor:
         """Let all save themselves; the hub's process tells the others, if they listen to it."""
         self.observer.note("stopping: every party finishes its step and saves itself")
         for name, child in self.children.items():
-            if name == self.hub or self.loose:
+            if name == self.hub or self.elastic:
                 child.process.send_signal(signal.SIGTERM)
         until = time.monotonic() + STOP_SECONDS
         for child in self.children.values():
@@ -390,14 +388,10 @@ class _Supervisor:
 
 
 def _joined(
-    settings: Config,
-    assembly: Assembly,
-    folder: Path,
-    setup: float,
-    seconds: float,
-    runtime: str,
-) -> dict[str, Any]:
+    file: ResultFile, assembly: Assembly, driver: Driver, status: Status, problem: str
+) -> Result:
     """One result from what every party has left: its account, its ledger, its weights."""
+    settings, folder = file.settings, file.folder
     places = {name: folder / "parties" / name for name in assembly.parties}
     accounts: dict[str, Mapping[str, Any]] = {}
     for name, place in places.items():
@@ -414,27 +408,19 @@ def _joined(
         names = {name: party.names for name, party in assembly.parties.items() if party.names}
         for name, common in plainly(names, settings.align).items():
             assembly.parties[name].take(common)
-    content = combine(
-        settings,
-        name=folder.name,
-        runtime=runtime,
-        data=assembly.facts(),
-        cast=assembly.cast,
-        holder=assembly.holder,
-        accounts=accounts,
-        wire=ledger.summarise(ledger.read(folder / "ledger.jsonl"), settings.kinds),
-        setup=setup,
-        seconds=seconds,
-    )
-    content["wire"]["head"] = head
     hub = hub_of(settings, assembly)
-    telling = [hub, *(n for n in places if n != hub and settings.found.method.loose)]
+    telling = [hub, *(n for n in places if n != hub and settings.found.method.membership.elastic)]
     results = [places[n] / "result.json" for n in telling]
-    warnings = [w for file in results if file.exists() for w in read_json(file)["warnings"]]
-    content["warnings"] = list(
-        dict.fromkeys([*assembly.warnings, *warnings])
-    )  # the hub's has those of all it heard
-    return content
+    told = [w for path in results if path.exists() for w in read_json(path)["warnings"]]
+    return file.write(
+        status,
+        problem,
+        data=assembly.facts(),
+        accounts=accounts,
+        setup=driver.ready,
+        head=head,
+        warnings=[*driver.warnings, *assembly.warnings, *told],  # the hub's has all it heard
+    )
 
 
 def _merge(places: Mapping[str, Path], target: Path) -> str:

@@ -48,8 +48,10 @@ from colonnade.errors import MethodError
 from colonnade.models import EVERYWHERE, Sides, pools, split, tell_flips, vgg16, vgg_decoder
 from colonnade.partition import Mosaic, View, margin
 from colonnade.partition.mosaic import mirrored
-from colonnade.role.method import Method, Role
-from colonnade.role.party import Batch, Party, derive
+from colonnade.role.batches import Batch
+from colonnade.role.method import About, Membership, Method, Network, Role, RowRules
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive
 from colonnade.wire import Kind, Peer
 
 PLACE = Kind("place", (7,), dtype="int64", reveals="where the sender's tile lies in the image")
@@ -622,12 +624,13 @@ METHOD = Method(
         ),
     },
     kinds=(PLACE, EXTRACTOR, NEXT, SCALE, MAPS),
-    model="vgg16",
-    images=True,
-    absent=True,
-    everyone_labelled=lambda cfg: cfg.personalised,
+    rows=RowRules(everyone_labelled=lambda cfg: cfg.personalised),
+    network=Network("vgg16", images=True, moved_whole=lambda cfg: cfg.augment == "oracle"),
+    membership=Membership(absent=True),
     simulated=simulated,
-    moved_whole=lambda cfg: cfg.augment == "oracle",
-    reference="Adaptive Vertical Federated Learning via Feature Map Transferring in Mobile Edge "
-    "Computing",
+    about=About(
+        title="AdptVFedConv",
+        reference="Adaptive Vertical Federated Learning via Feature Map Transferring in Mobile "
+        "Edge Computing",
+    ),
 )

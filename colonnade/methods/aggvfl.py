@@ -32,7 +32,7 @@ from torch.nn import functional as F
 from colonnade.errors import ConfigError
 from colonnade.metrics.leakage import label_leak
 from colonnade.models import head, network
-from colonnade.role.method import Method, Role, active_and_passives
+from colonnade.role.method import About, Method, Role, active_and_passives
 from colonnade.role.party import Party
 from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer
@@ -179,8 +179,10 @@ METHOD = Method(
     },
     kinds=(SCORES, GRADIENT),
     cast=known_parties,
-    reference=(
-        "Zhang et al., Adaptive Vertical Federated Learning on Unbalanced Features, "
-        "IEEE Transactions on Parallel and Distributed Systems 33(12), 2022"
+    about=About(
+        title="Agg-VFL",
+        trained="networks whose predictions are averaged",
+        reference="Zhang et al., Adaptive Vertical Federated Learning on Unbalanced Features, "
+        "IEEE Transactions on Parallel and Distributed Systems 33(12), 2022",
     ),
 )

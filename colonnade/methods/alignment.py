@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from colonnade.errors import MethodError
-from colonnade.role.method import Method, Role
+from colonnade.role.method import Method, Role, RowRules
 from colonnade.role.party import Party
 
 
@@ -38,5 +38,5 @@ METHOD = Method(
     options=Nothing,
     roles={"aligned": Role(aligned, aligned_predict, features=False)},
     cast=everyone,
-    ids_only=True,
+    rows=RowRules(ids_only=True),
 )

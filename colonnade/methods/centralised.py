@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.models import head, network
-from colonnade.role.method import Method, Role
+from colonnade.role.method import About, Method, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.toml import Bounds
 
@@ -71,5 +71,6 @@ METHOD = Method(
     options=Centralised,
     roles={"owner": Role(owner, owner_predict)},
     cast=one_owner,
-    pooled=lambda options: True,
+    rows=RowRules(pooled=lambda options: True),
+    about=About(title="Centralised", trained="one network on the pooled data"),
 )

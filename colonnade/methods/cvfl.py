@@ -34,8 +34,9 @@ from torch.nn import functional as F
 
 from colonnade.methods.parts.compression import Compressor, compressor
 from colonnade.models import network
-from colonnade.role.method import Method, Role
-from colonnade.role.party import Party, derive
+from colonnade.role.method import About, Method, Role, RowRules
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive
 from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer, Value
 
@@ -251,6 +252,10 @@ METHOD = Method(
         "passive": Role(passive, passive_predict, sends=lambda *_: (EMBEDDING,)),
     },
     kinds=(EMBEDDING, GRADIENT, VIEW),
-    everyone_labelled=lambda options: options.labels == "shared",
-    reference="Castiglia et al., Compressed-VFL, arXiv:2206.08330",
+    rows=RowRules(everyone_labelled=lambda options: options.labels == "shared"),
+    about=About(
+        title="C-VFL",
+        trained="a split network with compressed embeddings",
+        reference="Castiglia et al., Compressed-VFL, arXiv:2206.08330",
+    ),
 )

@@ -42,7 +42,14 @@ from colonnade.metrics.leakage import label_leak
 from colonnade.models import head, network
 from colonnade.privacy import keys
 from colonnade.privacy.masking import MASKED, WEAKLY_MASKED, Masks, Moment, Ring
-from colonnade.role.method import Method, Role, active_and_passives
+from colonnade.role.method import (
+    About,
+    Circumstances,
+    Membership,
+    Method,
+    Role,
+    active_and_passives,
+)
 from colonnade.role.party import Party
 from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer
@@ -400,6 +407,11 @@ def passive_sends(cfg: Easter, passives: int) -> list[Kind]:
     return [kind_of(cfg, passives), PREDICTION, *joint, *mean, *agreed]
 
 
+def check(known: Circumstances) -> None:
+    if known.passives is not None:
+        check_hidden(known.passives, known.options)
+
+
 METHOD = Method(
     name="easter",
     summary="a network of its own kind at every party, trained on the masked mean embedding",
@@ -421,8 +433,12 @@ METHOD = Method(
         *keys.KINDS,
     ),
     cast=cast,
-    absent=True,
+    membership=Membership(absent=True),
     signs=lambda options: options.mask != "none",
-    check_present=check_hidden,
-    reference="EASTER: Embedding Aggregation-based Heterogeneous Models Training in Vertical FL",
+    check=check,
+    about=About(
+        title="EASTER",
+        reference="EASTER: Embedding Aggregation-based Heterogeneous Models Training in Vertical "
+        "FL",
+    ),
 )

@@ -58,8 +58,9 @@ from colonnade.privacy.grouping import (
     single_groups,
 )
 from colonnade.privacy.noise import SECRET_BYTES, generalise, laplace, ppm
-from colonnade.role.method import Method, Prologue, Role
-from colonnade.role.party import Party, derive
+from colonnade.role.method import About, Membership, Method, Prologue, Role, RowRules
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive
 from colonnade.wire import Kind, Peer
 
 MEMBERSHIP = Kind("membership", ("rows",), reveals="which rows are alike", dtype="int64")
@@ -449,7 +450,7 @@ def widths_of(part: Mapping[str, Tensor]) -> list[int]:
 
 
 def saved_widths(me: Party) -> list[int]:
-    weights = me.weights()["joined"]
+    weights = me.kept.weights()["joined"]
     layers = [
         weights[f"weights.{n}"] for n in range(sum(k.startswith("weights.") for k in weights))
     ]
@@ -654,11 +655,16 @@ METHOD = Method(
         SCORES,
     ),
     cast=cast,
-    hub="server",
-    aligned=lambda options: options.setting == "vertical",
-    tested_together=lambda options: True,
-    own_labels=True,
+    rows=RowRules(
+        aligned=lambda options: options.setting == "vertical",
+        tested_together=lambda options: True,
+        own_labels=True,
+    ),
+    membership=Membership(hub="server"),
     start=Prologue(LOCAL, ("cut",)),
-    caveats=caveats,
-    reference="FedEmb: A Vertical and Hybrid Federated Learning Algorithm",
+    about=About(
+        title="FedEmb",
+        reference="FedEmb: A Vertical and Hybrid Federated Learning Algorithm",
+        caveats=caveats,
+    ),
 )

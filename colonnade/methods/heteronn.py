@@ -47,7 +47,7 @@ from colonnade.models import network
 from colonnade.models.mlp import mlp
 from colonnade.privacy import homomorphic
 from colonnade.privacy.homomorphic import Holder, Multiplier, noise, rounded
-from colonnade.role.method import Method, Role, active_and_passives
+from colonnade.role.method import About, Method, Role, active_and_passives
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
@@ -519,6 +519,11 @@ METHOD = Method(
     },
     kinds=(PUBLIC_KEY, *vars(CLEAR).values(), *vars(ENCRYPTED).values()),
     cast=cast,
-    caveats=caveats,
-    reference="FATE, Hetero-NN (FederatedAI/FATE); Zhang et al., arXiv:2007.06849",
+    about=About(
+        title="Hetero-NN",
+        trained="a split network with FATE's interactive layer",
+        reference="FATE, Hetero-NN (FederatedAI/FATE); Zhang et al., arXiv:2007.06849",
+        caveats=caveats,
+        repeats=lambda cfg: cfg.encryption == "none",
+    ),
 )

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.models import head, network
-from colonnade.role.method import Method, Role
+from colonnade.role.method import About, Method, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.toml import Bounds
 
@@ -79,6 +79,6 @@ METHOD = Method(
     options=Local,
     roles={"alone": Role(alone, alone_predict)},
     cast=everyone_alone,
-    aligned=lambda options: False,
-    everyone_labelled=lambda options: options.oracle,
+    rows=RowRules(aligned=lambda options: False, everyone_labelled=lambda options: options.oracle),
+    about=About(title="Local", trained="one network each"),
 )

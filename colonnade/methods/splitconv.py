@@ -26,8 +26,9 @@ from torch.nn import functional as F
 from colonnade.errors import MethodError
 from colonnade.models import EVERYWHERE, Sides, pools, split, tell_flips, vgg16
 from colonnade.partition import Mosaic, View, margin
-from colonnade.role.method import Method, Role
-from colonnade.role.party import Batch, Party
+from colonnade.role.batches import Batch
+from colonnade.role.method import About, Method, Network, Role
+from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
 PLACE = Kind("place", (7,), dtype="int64", reveals="where the sender's tile lies in the image")
@@ -192,7 +193,9 @@ METHOD = Method(
         "passive": Role(passive, passive_predict, sends=lambda *_: (PLACE, MAPS)),
     },
     kinds=(PLACE, MAPS, GRADIENT),
-    model="vgg16",
-    images=True,
-    reference="the counterpart of AdptVFedConv without its one-shot training",
+    network=Network("vgg16", images=True),
+    about=About(
+        title="SplitConv",
+        reference="the counterpart of AdptVFedConv without its one-shot training",
+    ),
 )

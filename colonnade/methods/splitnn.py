@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.models import network
-from colonnade.role.method import Method, Role
+from colonnade.role.method import About, Membership, Method, Role
 from colonnade.role.party import Party
 from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer
@@ -178,6 +178,10 @@ METHOD = Method(
         "passive": Role(passive, passive_predict, sends=lambda *_: (EMBEDDING,)),
     },
     kinds=(EMBEDDING, GRADIENT),
-    absent=True,
-    reference="Romanini et al., PyVertical, arXiv:2104.00489",
+    membership=Membership(absent=True),
+    about=About(
+        title="SplitNN",
+        trained="a split network",
+        reference="Romanini et al., PyVertical, arXiv:2104.00489",
+    ),
 )

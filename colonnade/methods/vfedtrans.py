@@ -32,15 +32,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from colonnade.errors import MethodError, Untrusted
+from colonnade.errors import ConfigError, MethodError, Untrusted
 from colonnade.methods.parts import enrichment as enrich
 from colonnade.methods.parts.enrichment import Encoder, Enricher
 from colonnade.models import head, network
 from colonnade.models.layers import Activation
 from colonnade.privacy import fedsvd, keys
 from colonnade.privacy.masking import Masks
-from colonnade.role.method import Method, Role
-from colonnade.role.party import Party, derive
+from colonnade.role.method import About, Circumstances, Method, Role, RowRules
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive
 from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer, codec
 
@@ -357,13 +358,18 @@ def cast(parties: Sequence[str], holder: str, options: VFedTrans) -> dict[str, s
     return roles | helpers
 
 
-def misfit(widths: Sequence[int], cfg: VFedTrans) -> str:
-    if cfg.q < sum(widths):
-        return ""
-    return (
-        f"vfedtrans.q = {cfg.q}, and the parties have {sum(widths)} columns together: so many "
-        f"singular vectors do not exist, and nearly as many tell all about the partners. Set "
-        f"[vfedtrans] q, such as {max(1, sum(widths) // 4)}"
+def check(known: Circumstances) -> None:
+    """Refuse more singular vectors than the joint matrix has columns."""
+    cfg = known.options
+    if known.widths is None or cfg.q < sum(known.widths):
+        return
+    columns = sum(known.widths)
+    raise ConfigError(
+        [
+            f"vfedtrans.q = {cfg.q}, and the parties have {columns} columns together: so many "
+            "singular vectors do not exist, and nearly as many tell all about the partners. Set "
+            f"[vfedtrans] q, such as {max(1, columns // 4)}"
+        ]
     )
 
 
@@ -400,9 +406,12 @@ METHOD = Method(
     },
     kinds=(*keys.KINDS, WIDTH, MASKS, SHAPE, MASKED, VECTORS),
     cast=cast,
-    all_rows=True,
-    misfit=misfit,
-    caveats=caveats,
+    rows=RowRules(all_rows=True),
     signs=lambda options: True,
-    reference="Vertical Federated Knowledge Transfer via Representation Distillation",
+    check=check,
+    about=About(
+        title="VFedTrans",
+        reference="Vertical Federated Knowledge Transfer via Representation Distillation",
+        caveats=caveats,
+    ),
 )

@@ -5,14 +5,43 @@ from __future__ import annotations
 import socket
 import ssl
 from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from colonnade.net.mesh import Keys
 
 
-def diagnose(address: str, peer: str, keys: Keys, seconds: float = 2.0) -> str:
-    """One line about what is wrong, or nothing when a TLS connection stands."""
+class Cause(Enum):
+    """What is wrong, and how it is said to a person."""
+
+    OWN_CERTIFICATE = "this party's own certificate cannot be used ({})"
+    NO_ANSWER = "no answer; is the address right, and does a firewall let it through?"
+    NOBODY_LISTENS = "nothing listens there yet"
+    UNREACHABLE = "{}"
+    REFUSES_US = "it refuses this party's certificate: expired, or of another authority?"
+    REFUSES_TLS = "it refuses this party's certificate or TLS version ({})"
+    REFUSED_HERE = "its certificate is refused here: {}"
+    CLOSES = "it closes the connection; is the party behind that address running?"
+    NO_HANDSHAKE = "no answer to the TLS handshake; does something else listen there?"
+    BROKE = "the connection broke during the TLS handshake ({})"
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Why there is no TLS connection with a peer."""
+
+    cause: Cause
+    detail: str = ""  # what the operating system or OpenSSL said
+
+    @property
+    def text(self) -> str:
+        return self.cause.value.format(self.detail)
+
+
+def diagnose(address: str, peer: str, keys: Keys, seconds: float = 2.0) -> Trouble | None:
+    """What is wrong with the way to a peer; None when a TLS connection stands."""
     host, _, port = address.rpartition(":")
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -21,30 +50,30 @@ def diagnose(address: str, peer: str, keys: Keys, seconds: float = 2.0) -> str:
         context.load_verify_locations(keys.authority)
         context.load_cert_chain(keys.certificate, keys.key, password="")  # never ask a terminal
     except (OSError, ssl.SSLError) as error:
-        return f"this party's own certificate cannot be used ({error})"
+        return Trouble(Cause.OWN_CERTIFICATE, str(error))
     try:
         raw = socket.create_connection((host.strip("[]"), int(port)), seconds)
     except TimeoutError:
-        return "no answer; is the address right, and does a firewall let it through?"
+        return Trouble(Cause.NO_ANSWER)
     except ConnectionRefusedError:
-        return "nothing listens there yet"
+        return Trouble(Cause.NOBODY_LISTENS)
     except OSError as error:
-        return f"{error.strerror or error}"
+        return Trouble(Cause.UNREACHABLE, error.strerror or str(error))
     try:
         with raw, context.wrap_socket(raw, server_hostname=keys.host_of(peer)) as stream:
             stream.settimeout(seconds)
             with suppress(TimeoutError):  # it waits for us to speak: all is well
                 if not stream.recv(1):  # TLS 1.3 tells a client only now that it is refused
-                    return "it refuses this party's certificate: expired, or of another authority?"
+                    return Trouble(Cause.REFUSES_US)
     except ssl.SSLCertVerificationError as error:
-        return f"its certificate is refused here: {error.verify_message}"
+        return Trouble(Cause.REFUSED_HERE, error.verify_message)
     except ssl.SSLEOFError:
-        return "it closes the connection; is the party behind that address running?"
+        return Trouble(Cause.CLOSES)
     except ssl.SSLError as error:
         reason = (error.reason or str(error)).replace("_", " ").lower()
-        return f"it refuses this party's certificate or TLS version ({reason})"
+        return Trouble(Cause.REFUSES_TLS, reason)
     except TimeoutError:
-        return "no answer to the TLS handshake; does something else listen there?"
+        return Trouble(Cause.NO_HANDSHAKE)
     except OSError as error:
-        return f"the connection broke during the TLS handshake ({error.strerror or error})"
-    return ""
+        return Trouble(Cause.BROKE, error.strerror or str(error))
+    return None

@@ -2,9 +2,9 @@
 
 Frames are numbered, kept until the peer has taken them in, and sent again after a broken
 connection. What came before is dropped and counted. What comes too early waits for the gap to
-close; if it stays open the connection is broken on purpose, which closes it. A peer that
-was started anew (another incarnation) begins at one again: what its memory held is gone, and the
-runtime goes back to a checkpoint.
+close; if it stays open the connection is broken on purpose, which closes it. A peer that was
+started again (another incarnation) begins at one: what its memory held is gone, and the runtime
+goes back to a checkpoint.
 
 A link knows nothing of gRPC: a connection is a queue to put bytes into and a way to close it.
 """
@@ -18,10 +18,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
-from typing import Any
+from typing import Protocol
 
 from colonnade.errors import CodecError
-from colonnade.net.frame import PROTOCOL, Frame, Hello, pack, parse
+from colonnade.net.frame import PROTOCOL, Control, Frame, Hello, Part, pack, parse
 
 WINDOW_BYTES = 8 << 20  # sent and not yet taken in
 WINDOW_FRAMES = 1024
@@ -47,14 +47,13 @@ class Arrived:
     life: int
     number: int
     size: int
-    body: str
-    content: Any
-    tail: memoryview
+    content: Part | Control
+    tail: memoryview  # the bytes behind a part
 
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """A connection stands; `anew` when the process at its other end is not the one before."""
+    """A connection stands; `anew`: the process at its other end is another one than before."""
 
     link: Link
     anew: bool
@@ -74,6 +73,12 @@ class Room:
 Event = Arrived | Up | Down | Room
 
 
+class Inbox(Protocol):
+    """Where a link puts what happens to it."""
+
+    def put(self, item: Event, /) -> None: ...
+
+
 class Link:
     """One end of the link between this party and one peer."""
 
@@ -82,8 +87,8 @@ class Link:
         me: str,
         peer: str,
         incarnation: bytes,
-        inbox: SimpleQueue[Any],
-        route: Callable[[Any], SimpleQueue[Any]] | None = None,
+        inbox: Inbox,
+        route: Callable[[Part], Inbox] | None = None,
     ) -> None:
         """route: where a part goes, if not to the inbox; raises CodecError for one to refuse."""
         self.me, self.peer = me, peer
@@ -109,7 +114,7 @@ class Link:
         self._ahead: set[int] = set()  # taken in before others: what is relayed takes its time
         self._told = 0  # … of the last ack that left
         self._taken_bytes = 0
-        self._early: dict[int, tuple[Arrived, SimpleQueue[Any]]] = {}
+        self._early: dict[int, tuple[Arrived, Inbox]] = {}
         self._gap_since = 0.0
         self._full_since = 0.0  # the window, and the peer takes nothing in; 0: it is not
 
@@ -135,9 +140,9 @@ class Link:
                 agreed=agreed,
                 clock=time.time(),
             )
-        return pack(Frame(hello=hello))
+        return pack(Frame(body=hello))
 
-    def attach(self, connection: Connection, hello: Any) -> None:
+    def attach(self, connection: Connection, hello: Hello) -> None:
         """Go on with a peer that has just said hello."""
         with self._lock:
             anew = hello.incarnation != self._peer_incarnation
@@ -185,21 +190,22 @@ class Link:
     # ---- out ---------------------------------------------------------------------------------
 
     def send(
-        self, wait: Callable[[], None], tail: Sequence[bytes | memoryview] = (), **body: Any
+        self,
+        wait: Callable[[], None],
+        body: Part | Control,
+        tail: Sequence[bytes | memoryview] = (),
     ) -> None:
-        """Queue a frame, Frame(part=…) or Frame(control=…); `wait` is called while there is no
-        room, and may raise."""
+        """Queue a frame; `wait` is called while there is no room, and may raise."""
         while not self._try(body, tail):
             wait()
 
-    def _try(self, body: dict[str, Any], tail: Sequence[bytes | memoryview]) -> bool:
+    def _try(self, body: Part | Control, tail: Sequence[bytes | memoryview]) -> bool:
         with self._lock:
             if self._full():
                 self._full_since = self._full_since or time.monotonic()
                 return False
+            data = pack(Frame(self._sent + 1, self._taken, self._stamp, body), *tail)
             self._sent += 1
-            frame = Frame(number=self._sent, ack=self._taken, pair=self._stamp, **body)
-            data = pack(frame, *tail)
             self._told = self._taken
             self._taken_bytes = 0
             self._unacked.append((self._sent, data))
@@ -230,7 +236,7 @@ class Link:
                 self._ahead.remove(self._taken)
             self._taken_bytes += event.size
             if (
-                event.body == "part"
+                isinstance(event.content, Part)
                 and self._taken_bytes < ACK_BYTES
                 and self._taken - self._told < ACK_FRAMES
             ):
@@ -246,7 +252,7 @@ class Link:
     def _say_ack(self) -> None:
         self._told, self._taken_bytes = self._taken, 0
         if self._connection is not None:
-            self._connection.queue.put(pack(Frame(ack=self._taken, pair=self._stamp)))
+            self._connection.queue.put(pack(Frame(0, self._taken, self._stamp)))
             self._spoke = time.monotonic()
 
     def stuck(self, now: float) -> float:
@@ -261,9 +267,9 @@ class Link:
     # ---- in ----------------------------------------------------------------------------------
 
     def incoming(self, connection: Connection, data: bytes) -> None:
-        """One frame as it came; raises CodecError for what is none, and nothing has changed."""
-        frame, tail = parse(data)
-        body = frame.WhichOneof("body")
+        """One frame as it came; raises CodecError for a malformed one, and nothing has changed."""
+        frame, tail = parse(data, f"'{self.peer}'")
+        body = frame.body
         with self._lock:
             if connection is not self._connection:
                 return
@@ -271,25 +277,29 @@ class Link:
             if frame.pair != self._pair:
                 self.refused["another run or process"] += 1
                 return
-            if not frame.number and body is not None:
-                raise CodecError(f"'{self.peer}' sent '{body}' in the middle of a connection")
-            if frame.number and body not in ("part", "control"):
-                raise CodecError(f"'{self.peer}' sent '{body}' as a numbered frame")
+            if not frame.number:
+                if body is not None:
+                    raise CodecError(
+                        f"'{self.peer}' sent a {type(body).__name__} without a number in the "
+                        "middle of a connection"
+                    )
+                self._drop_until(frame.ack)
+                return
+            if not isinstance(body, Part | Control):
+                what = "an ack" if body is None else f"a {type(body).__name__}"
+                raise CodecError(f"'{self.peer}' sent {what} as a numbered frame")
             before = frame.number <= self._arrived or frame.number in self._early
             early = not before and frame.number > self._arrived + 1
             if early and len(self._early) >= EARLY_FRAMES:
                 raise CodecError(f"'{self.peer}' sent frame {frame.number} far too early")
             place = self._inbox
-            if body == "part" and self._route is not None:
-                place = self._route(frame.part)
+            if isinstance(body, Part) and self._route is not None:
+                place = self._route(body)
             self._drop_until(frame.ack)
-            if not frame.number:
-                return
             if before:
                 self.refused["duplicate"] += 1
                 return
-            content = getattr(frame, body)
-            event = Arrived(self, self.life, frame.number, len(data), body, content, tail)
+            event = Arrived(self, self.life, frame.number, len(data), body, tail)
             if early:
                 self._early[frame.number] = event, place
                 self._gap_since = self._gap_since or time.monotonic()

@@ -26,12 +26,22 @@ import grpc
 from colonnade.errors import CodecError, FederationError, Refused
 from colonnade.net.certs import DOMAIN, host_of
 from colonnade.net.diagnose import diagnose
-from colonnade.net.frame import FRAME_BYTES, PROTOCOL, Frame, Refusal, pack, parse
-from colonnade.net.link import Arrived, Connection, Event, Link
+from colonnade.net.frame import (
+    FRAME_BYTES,
+    Body,
+    Frame,
+    Hello,
+    Part,
+    Refusal,
+    pack,
+    parse,
+)
+from colonnade.net.greeting import Unfit, first_words, fitting
+from colonnade.net.link import Arrived, Connection, Event, Inbox, Link
 
 SERVICE, METHOD = "colonnade.Link", "Exchange"
 HELLO_SECONDS = 10.0
-ANY = "*"  # a fact about which a party has nothing to say: a server has no rows
+MOST_REASONS, REASON_LETTERS = 100, 1000  # of a refusal: it may repeat what a stranger said
 CLOCK_SECONDS = 60.0  # two clocks may differ by so much unremarked
 BEAT_SECONDS = 3.0  # a party that has nothing to say is heard this often
 DEAF_SECONDS = 30.0  # silence after which a connection is dead; the largest frame must fit into it
@@ -112,6 +122,7 @@ class Mesh:
         """
         self.me, self.hub, self.inbox = me, hub, SimpleQueue[Event | Lost]()
         self.barred: dict[str, str] = {}  # members that may not come back, and why
+        self.when_full = self._pause  # what a sender does while there is no room; may raise
         self._keys, self._listen, self._dial = keys, listen, dict(dial)
         self._accept, self._relayed, self._log = accept, relayed, log
         self._agreed = dict(agreed)
@@ -120,7 +131,7 @@ class Mesh:
             peer: Link(me, peer, self.incarnation, self.inbox, partial(self._route, peer))
             for peer in sorted({*dial, *accept})
         }
-        self._passing = {peer: SimpleQueue[Arrived | None]() for peer in self.links}
+        self._passing = {peer: SimpleQueue[Event | None]() for peer in self.links}
         self._closing = threading.Event()
         self._ending = False
         self._server: grpc.Server | None = None
@@ -138,11 +149,9 @@ class Mesh:
                 self._thread(partial(self._pass_on, parts))
         self._thread(self._watch)
 
-    def send_part(
-        self, peer: str, wait: Callable[[], None], part: Any, tail: Sequence[bytes | memoryview]
-    ) -> None:
+    def send_part(self, peer: str, part: Part, tail: Sequence[bytes | memoryview]) -> None:
         """A part of a message to any member, directly or through the hub."""
-        self.links[self.hub if peer in self._relayed else peer].send(wait, tail, part=part)
+        self.links[self.hub if peer in self._relayed else peer].send(self.when_full, part, tail)
 
     def expect_end(self) -> None:
         """All is said: from now on a connection that ends is nothing to speak of."""
@@ -175,31 +184,15 @@ class Mesh:
 
     # ---- what everybody must agree on ----------------------------------------------------------
 
-    def _check(self, hello: Any, peer: str) -> list[str]:
-        """Why not to talk to a peer; an empty list for one that fits."""
-        if hello.party != peer:
-            return [f"the certificate is that of '{peer}', the hello that of '{hello.party}'"]
+    def _check(self, body: Body, peer: str) -> Hello:
+        """A peer's first words, if it may come back and fits; else Unfit says why not."""
         if peer in self.barred:
-            return [self.barred[peer]]
-        if hello.protocol != PROTOCOL:
-            return [f"protocol {hello.protocol} at '{peer}', {PROTOCOL} at '{self.me}'"]
+            raise Unfit(self.barred[peer])
+        hello = fitting(body, peer, self.me, self._agreed)
         apart = hello.clock - time.time()
         if abs(apart) > CLOCK_SECONDS:
             self._log(f"the clock of '{peer}' is {apart:+.0f} s off this one: set both by NTP")
-        if len(hello.incarnation) != 16:
-            return ["a hello without an incarnation"]
-        try:
-            theirs = json.loads(hello.agreed)
-        except (ValueError, RecursionError):
-            theirs = None
-        if not isinstance(theirs, dict):
-            return ["a hello that is not JSON"]
-        return [
-            f"{key} is {_said(theirs, key)} at '{peer}', {_said(self._agreed, key)} at '{self.me}'"
-            for key in sorted({*self._agreed, *theirs})
-            if theirs.get(key) != self._agreed.get(key)
-            and ANY not in (theirs.get(key), self._agreed.get(key))
-        ]
+        return hello
 
     def _hello(self, link: Link) -> bytes:
         return link.hello(json.dumps(self._agreed))
@@ -236,28 +229,26 @@ class Mesh:
         """One connection of a peer that dialled."""
         who, why = self._caller(context)
         if why:
-            self._refuse(who, [why])
-            yield pack(Frame(refusal=Refusal(reasons=[why])))
+            yield self._refuse(who, why)
             return
         link = self.links[who]
         first: SimpleQueue[bytes | None] = SimpleQueue()
         connection = Connection(lambda: context.cancel())
         self._thread(partial(self._read, link, connection, requests, first))
         try:
-            hello = parse(first.get(timeout=HELLO_SECONDS) or b"")[0].hello
-        except (Empty, CodecError):
-            self._refuse(who, ["no hello came"])
-            return
-        reasons = self._check(hello, who)
-        if reasons:
-            self._refuse(who, reasons)
-            yield pack(Frame(refusal=Refusal(reasons=reasons)))
+            data = first.get(timeout=HELLO_SECONDS)
+        except Empty:
+            data = None
+        if data is None:
+            self._refuse(who, "no hello came")
             return
         try:
-            link.attach(connection, hello)
+            link.attach(connection, self._check(first_words(data, who), who))
+        except Unfit as unfit:
+            yield self._refuse(who, *unfit.reasons)
+            return
         except CodecError as error:
-            self._refuse(who, [str(error)])
-            yield pack(Frame(refusal=Refusal(reasons=[str(error)])))
+            yield self._refuse(who, str(error))
             return
         self._log(f"connected with '{who}', who dialled")
         yield self._hello(link)  # before whatever the peer has missed
@@ -317,14 +308,12 @@ class Mesh:
                 if attached:
                     link.incoming(connection, data)
                     continue
-                frame, _ = parse(data)
-                if frame.WhichOneof("body") == "refusal":
-                    raise self._turned_away(peer, list(frame.refusal.reasons))
-                reasons = self._check(frame.hello, peer)
-                if reasons:
-                    raise self._turned_away(peer, reasons)
+                body = parse(data, f"'{peer}'")[0].body
+                if isinstance(body, Refusal):
+                    raise Unfit(*body.reasons)
+                hello = self._check(body, peer)
                 attached = True
-                link.attach(connection, frame.hello)
+                link.attach(connection, hello)
                 self._log(f"connected with '{peer}' at {address}")
                 self._said.pop(peer, None)
             why = "the connection was closed"
@@ -332,7 +321,12 @@ class Mesh:
             code = error.code().name if hasattr(error, "code") else str(error)
             why = "the connection broke" if attached else f"cannot be reached ({code})"
             if not attached and not self._closing.is_set():
-                why = diagnose(address, peer, self._keys) or why
+                trouble = diagnose(address, peer, self._keys)
+                why = why if trouble is None else trouble.text
+        except Unfit as unfit:
+            raise Refused(
+                f"'{peer}' and '{self.me}' do not fit together: {'; '.join(unfit.reasons)}"
+            ) from None
         except CodecError as error:
             why = str(error)
             link.refused["malformed"] += 1
@@ -345,9 +339,6 @@ class Mesh:
         if not attached:
             link.trouble = why
         return why
-
-    def _turned_away(self, peer: str, reasons: list[str]) -> Refused:
-        return Refused(f"'{peer}' and '{self.me}' do not fit together: {'; '.join(reasons)}")
 
     # ---- both ----------------------------------------------------------------------------------
 
@@ -372,7 +363,7 @@ class Mesh:
             connection.queue.put(None)
             link.detach(connection, why)
 
-    def _route(self, peer: str, part: Any) -> SimpleQueue[Any]:
+    def _route(self, peer: str, part: Part) -> Inbox:
         """Where a part goes: to this party, or on to another one that its sender cannot reach."""
         if part.sender != peer and (peer != self.hub or part.sender not in self._relayed):
             raise CodecError(f"'{peer}' sent a message in the name of '{part.sender}'")
@@ -380,13 +371,15 @@ class Mesh:
             return self.inbox
         return self._passing[peer]
 
-    def _pass_on(self, parts: SimpleQueue[Arrived | None]) -> None:
+    def _pass_on(self, parts: SimpleQueue[Event | None]) -> None:
         """What one party sends to others. Not done by whoever reads: one that waits for room reads
         no acks, and two of them would wait for each other for ever."""
         while (event := parts.get()) is not None:
+            if not isinstance(event, Arrived) or not isinstance(event.content, Part):
+                continue  # nothing else is put here
             part = event.content
             try:
-                self.links[part.receiver].send(self._pause, [event.tail], part=part)
+                self.links[part.receiver].send(self._pause, part, [event.tail])
             except CodecError:
                 return  # closing
             event.link.took(event)
@@ -401,17 +394,20 @@ class Mesh:
             for link in self.links.values():
                 link.beat(BEAT_SECONDS)
                 if link.deaf(DEAF_SECONDS):
-                    self._log(f"'{link.peer}' was silent for {DEAF_SECONDS:g} s: connecting anew")
+                    self._log(f"'{link.peer}' was silent for {DEAF_SECONDS:g} s: connecting again")
                     link.break_off()
                 if link.gaping():
-                    self._log(f"a frame of '{link.peer}' is missing: connecting anew")
+                    self._log(f"a frame of '{link.peer}' is missing: connecting again")
                     link.refused["missing"] += 1
                     link.break_off()
 
-    def _refuse(self, who: str, reasons: list[str]) -> None:
+    def _refuse(self, who: str, *reasons: str) -> bytes:
+        """Say why not, here and to whoever dialled: the frame that ends its connection."""
+        told = tuple(reason[:REASON_LETTERS] for reason in reasons[:MOST_REASONS])
         if who in self.links:
-            self.links[who].trouble = "; ".join(reasons)
-        self._say(who, f"refused '{who}': {'; '.join(reasons)}")
+            self.links[who].trouble = "; ".join(told)
+        self._say(who, f"refused '{who}': {'; '.join(told)}")
+        return pack(Frame(body=Refusal(told)))
 
     def _say(self, peer: str, text: str) -> None:
         if self._said.get(peer) != text:  # once, not at every attempt
@@ -423,10 +419,6 @@ class Mesh:
         self._threads = [t for t in self._threads if t.is_alive()]
         self._threads.append(thread)
         thread.start()
-
-
-def _said(agreed: Mapping[str, Any], key: str) -> str:
-    return str(agreed[key]) if key in agreed else "missing"
 
 
 def _bytes(path: Path) -> bytes:

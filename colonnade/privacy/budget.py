@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from colonnade.errors import BudgetSpent, MethodError, SecurityError
+from colonnade.errors import BudgetSpent, Diverged, MethodError
 from colonnade.privacy.grouping import Grouping
 from colonnade.privacy.noise import secret_laplace
 
@@ -50,7 +50,7 @@ def clip_rows(x: Tensor, bound: float) -> Tensor:
     _check_positive("bound", bound)
     norms = x.detach().abs().sum(1, keepdim=True, dtype=torch.float64)
     if not norms.isfinite().all():
-        raise SecurityError(
+        raise Diverged(
             "a row with NaN or infinite values cannot be clipped, and would leave without noise: "
             "the training has diverged; try a smaller lr"
         )

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from colonnade.errors import ColonnadeError, WireError
+from colonnade.errors import Diverged, WireError
 from colonnade.wire import Value
 
 ITERATIONS = 5  # of Lloyd's algorithm: groups need to be alike, not the best there are
@@ -75,7 +75,7 @@ def kmeans_groups(x: Tensor, groups: int, seed: int) -> Grouping:
     if groups == len(x):
         return single_groups(groups)
     if not x.isfinite().all():
-        raise ColonnadeError(
+        raise Diverged(
             "k-means over NaN or infinite values: the training has diverged; try a smaller lr"
         )
     from sklearn.cluster import KMeans

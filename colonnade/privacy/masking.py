@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from colonnade.errors import MaskError, Untrusted
+from colonnade.errors import Diverged, MaskError, Untrusted
 from colonnade.wire import Kind
 
 MASKED = Kind(
@@ -73,12 +73,12 @@ class Ring:
         np.rint(scaled, out=scaled)
         largest = max(scaled.max(initial=0.0), -scaled.min(initial=0.0)) / 2**self.fraction
         if not math.isfinite(largest):
-            raise MaskError(
+            raise Diverged(
                 f"a value of {largest:g} cannot be masked: the training has diverged, here or at "
                 "another party; try a smaller lr"
             )
         if not largest < self.limit:
-            raise MaskError(
+            raise Diverged(
                 f"a value of {largest:g} cannot be masked: with {self.terms} passive parties, "
                 f"{self.bits} bits and {self.fraction} of them for the fraction, it must stay "
                 f"below {self.limit:g}. Lower the learning rate, normalise the embeddings, or "
@@ -117,8 +117,8 @@ class Masks:
         """Steps 1 and 2, for a passive party: a message of the Kind MASKED."""
         try:
             masked = self.ring.encode(values)
-        except MaskError as error:
-            raise MaskError(f"'{self._name}', {_place(moment)}: {error}") from None
+        except (Diverged, MaskError) as error:
+            raise type(error)(f"'{self._name}', {_place(moment)}: {error}") from None
         self._spend(moment)  # before a single byte exists
         flat = masked.reshape(-1)
         stream = np.empty_like(flat)

@@ -138,7 +138,7 @@ def _run(result: Result, row: Overview, index: int) -> dict[str, Any]:
         "row": row,
         "error": result["error"],
         "warnings": [warning[:1].upper() + warning[1:] for warning in result["warnings"]],
-        "method": prose.method_name(result["method"]),
+        "method": prose.about(result)["title"],
         "data": result["data"] | {"title": prose.data_name(result["data"]["name"])},
         "runtime": result["runtime"],
         "sentences": prose.sentences(result),
@@ -227,8 +227,7 @@ def _trains(result: Result) -> bool:
 
 def _repeats(result: Result) -> bool:
     """Whether another run would end with the same weights: no fresh secrets are left in them."""
-    sealed = result["config"].get("heteronn", {}).get("encryption", "none") != "none"
-    return not sealed and not by_party(result, "epsilon")
+    return bool(prose.about(result)["repeats"]) and not by_party(result, "epsilon")
 
 
 def _stages(result: Result) -> dict[str, Any] | None:

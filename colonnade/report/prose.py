@@ -7,25 +7,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from colonnade import methods
 from colonnade.data import IN_MEMORY
 from colonnade.report import units
 from colonnade.report.overview import accuracy, by_party, epochs, per_party_accuracy
 
-# How a method is written, and what its parties "trained". Others are named as in their file.
-METHODS = {
-    "adptvfedconv": ("AdptVFedConv", ""),
-    "aggvfl": ("Agg-VFL", "networks whose predictions are averaged"),
-    "centralised": ("Centralised", "one network on the pooled data"),
-    "cvfl": ("C-VFL", "a split network with compressed embeddings"),
-    "easter": ("EASTER", ""),
-    "fedemb": ("FedEmb", ""),
-    "heteronn": ("Hetero-NN", "a split network with FATE's interactive layer"),
-    "jovefl": ("JoVe-FL", ""),
-    "splitconv": ("SplitConv", ""),
-    "local": ("Local", "one network each"),
-    "splitnn": ("SplitNN", "a split network"),
-    "vfedtrans": ("VFedTrans", ""),
-}
 DATA = {
     "cifar10": "CIFAR-10",
     "cifar100": "CIFAR-100",
@@ -43,9 +29,19 @@ NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight",
 FRACTIONS = ["", "", "half", "third", "quarter", "fifth", "sixth", "seventh", "eighth", "ninth"]
 
 
-def method_name(method: str) -> str:
-    """`easter` as its authors write it."""
-    return METHODS.get(_key(method), (method, ""))[0]
+def about(result: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What the run's method says of itself; of a run that did not keep it, the method is asked."""
+    if "about" in result:
+        told: Mapping[str, Any] = result["about"]
+        return told
+    name = result["method"]
+    if name not in methods.BUILT_IN:
+        return {"title": name, "trained": "", "repeats": True}
+    method = methods.find(name).method
+    try:
+        return method.told(method.options(**result["config"].get(name, {})))
+    except (TypeError, ValueError):  # options that are gone: nobody can repeat such a run
+        return {"title": method.title, "trained": method.about.trained, "repeats": False}
 
 
 def data_name(data: str) -> str:
@@ -83,8 +79,8 @@ def _aligned(result: Mapping[str, Any]) -> str:
 
 
 def _who_did_what(result: Mapping[str, Any]) -> str:
-    method, done = result["method"], epochs(result)
-    what = METHODS.get(_key(method), ("", ""))[1] or f"with {method_name(method)}"
+    told, done = about(result), epochs(result)
+    what = told["trained"] or f"with {told['title']}"
     parties = counted(len(_owners(result)), "party").capitalize()
     idle = [p for p in result["parties"] if p not in _owners(result)]
     helpers = [WITHOUT_DATA.get(result["roles"][p], p) for p in idle]
@@ -93,7 +89,7 @@ def _who_did_what(result: Mapping[str, Any]) -> str:
     if before := sum(entry["phase"] == "local" for entry in result["history"]):
         span = f"{_epochs(before)} alone and {span} together"
     alone = list(per_party_accuracy(result))
-    if _key(method) == "local" and 0 < len(alone) < len(result["parties"]):
+    if not result["wire"]["bytes"] and 0 < len(alone) < len(result["parties"]):
         part = "its own part" if len(alone) == 1 else "their own parts"
         if result["data"]["name"] == OWN_FILES:
             part = "its own file" if len(alone) == 1 else "their own files"
@@ -102,7 +98,7 @@ def _who_did_what(result: Mapping[str, Any]) -> str:
     if result["status"] != "finished":
         did = f"set out to train {what}"
     else:
-        did = f"trained {what} for {span}" if done else f"ran {method_name(method)}"
+        did = f"trained {what} for {span}" if done else f"ran {told['title']}"
     labels = _labels(result)
     story = f"{who}, {_holding(result)}, {did}"
     if helpers and _holding(result) == OWN_ROWS:  # which the helpers have not

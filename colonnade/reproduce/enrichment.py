@@ -36,7 +36,7 @@ from colonnade.reproduce.cells import Cell, Results
 from colonnade.reproduce.plan import Fill, Place, Planned, Size
 from colonnade.reproduce.study import LOCAL, Setting
 from colonnade.reproduce.table import SECONDS, Claim, Expected, Mode, Selection
-from colonnade.results.result import commit
+from colonnade.results.environment import commit
 from colonnade.version import __version__
 
 KIND = "enrichment"

@@ -17,7 +17,8 @@ from colonnade.reproduce.enrichment import Study
 from colonnade.reproduce.page import write_page
 from colonnade.reproduce.plan import Planned, Size
 from colonnade.reproduce.table import Table
-from colonnade.results.result import commit
+from colonnade.reproduce.worker import Failure
+from colonnade.results.environment import commit
 from colonnade.version import __version__
 
 SCHEMA = 1
@@ -91,19 +92,19 @@ def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, A
     results = {key: known[digest] for key, digest in digests.items() if digest in known}
     pending = [run for run in planned if run.key in digests and run.key not in results]
     if not results and not pending:
-        raise RunError(f"no run can be made: {next(iter(failures.values()))}")
+        raise RunError(f"no run can be made: {next(iter(failures.values())).error}")
     # 3. The rest.
     watch.began(len(planned), len(results))
     for run in planned:
         if run.key in failures:
-            watch.ended(run, None, failures[run.key])
+            watch.ended(run, None, failures[run.key].error)
     try:
-        for run, error in jobs.perform(_in_order(pending), out, number):
-            if error:
-                failures[run.key] = error
+        for run, failure in jobs.perform(_in_order(pending), out, number):
+            if failure is not None:
+                failures[run.key] = failure
             else:
                 results[run.key] = jobs.result(out, run)
-            watch.ended(run, results.get(run.key), error)
+            watch.ended(run, results.get(run.key), "" if failure is None else failure.error)
     except KeyboardInterrupt as stop:
         stop.add_note(f"{len(results)} of {len(planned)} runs are kept in {out}")
         stop.add_note(f"go on with: {request.command()}")
@@ -141,10 +142,7 @@ def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, A
         "communication": [] if isinstance(table, Study) else cells.communication(made),
         "fits": enrichment.fits(table, found) if isinstance(table, Study) else [],
         "drawn": list(table.drawn) if isinstance(table, Study) else [],
-        "failures": [
-            {"run": key, "error": text, "diverged": _diverged(text)}
-            for key, text in failures.items()
-        ],
+        "failures": [{"run": key, **asdict(failure)} for key, failure in failures.items()],
         "skipped": skipped,
         "notes": list(table.notes),
     }
@@ -165,10 +163,6 @@ def check(content: Mapping[str, Any], out: Path) -> None:
             f"in {out / 'table.md'}: {first['run']}: {first['error']}. The same command tries "
             "them again"
         )
-
-
-def _diverged(error: str) -> bool:
-    return error.startswith("MaskError") or "the training has diverged" in error
 
 
 def _device(size: Size) -> str:
@@ -202,9 +196,9 @@ def _on_this_machine(planned: Sequence[Planned]) -> tuple[list[Planned], list[st
     return here, list(absent.values())
 
 
-def _digests(planned: Sequence[Planned]) -> tuple[dict[str, str], dict[str, str]]:
+def _digests(planned: Sequence[Planned]) -> tuple[dict[str, str], dict[str, Failure]]:
     """The hash of every configuration by the run's key; what is wrong with the others."""
-    digests, failures = {}, {}
+    digests, failures = {}, dict[str, Failure]()
     for run in planned:
         try:
             studied = "study" in run.config
@@ -214,7 +208,7 @@ def _digests(planned: Sequence[Planned]) -> tuple[dict[str, str], dict[str, str]
                 else configuration.load(run.config).sha256()
             )
         except InputError as error:
-            failures[run.key] = f"{type(error).__name__}: {error}"
+            failures[run.key] = Failure(f"{type(error).__name__}: {error}")
     return digests, failures
 
 

@@ -17,7 +17,7 @@ from colonnade import report
 from colonnade.errors import RunError
 from colonnade.reproduce import enrichment
 from colonnade.reproduce.plan import Planned
-from colonnade.reproduce.worker import UNFINISHED
+from colonnade.reproduce.worker import UNFINISHED, Failure
 from colonnade.results.result import read_json
 
 LOG = "workers.log"
@@ -44,15 +44,17 @@ def result(folder: Path, run: Planned) -> dict[str, Any]:
     return read_json(folder / "cells" / run.key / "result.json")
 
 
-def perform(pending: Sequence[Planned], folder: Path, jobs: int) -> Iterator[tuple[Planned, str]]:
-    """Train all of `pending`, `jobs` at a time: (run, its error or nothing) as they end.
+def perform(
+    pending: Sequence[Planned], folder: Path, jobs: int
+) -> Iterator[tuple[Planned, Failure | None]]:
+    """Train all of `pending`, `jobs` at a time: (run, why it failed or None) as they end.
 
     A caller that stops asking, or Ctrl-C, ends the processes; finished runs stay.
     """
     waiting: SimpleQueue[Planned] = SimpleQueue()
     for run in pending:
         waiting.put(run)
-    ended: SimpleQueue[tuple[Planned, str]] = SimpleQueue()
+    ended: SimpleQueue[tuple[Planned, Failure | None]] = SimpleQueue()
     stop, workers = Event(), list[subprocess.Popen[str]]()
     (folder / "cells").mkdir(parents=True, exist_ok=True)
     log = (folder / LOG).open("a", encoding="utf-8")
@@ -87,7 +89,7 @@ def _tidy(folder: Path) -> None:
 
 def _serve(
     waiting: SimpleQueue[Planned],
-    ended: SimpleQueue[tuple[Planned, str]],
+    ended: SimpleQueue[tuple[Planned, Failure | None]],
     folder: Path,
     errors: IO[str],
     stop: Event,
@@ -129,7 +131,7 @@ def _start(errors: IO[str]) -> subprocess.Popen[str]:
     )
 
 
-def _ask(worker: subprocess.Popen[str], config: Mapping[str, Any], folder: Path) -> str:
+def _ask(worker: subprocess.Popen[str], config: Mapping[str, Any], folder: Path) -> Failure | None:
     assert worker.stdin is not None and worker.stdout is not None
     answer = ""
     try:
@@ -139,6 +141,7 @@ def _ask(worker: subprocess.Popen[str], config: Mapping[str, Any], folder: Path)
     except (OSError, ValueError):  # it is gone, or was stopped
         pass
     if answer:
-        return str(json.loads(answer)["error"])
+        failure = Failure(**json.loads(answer))
+        return failure if failure.error else None
     code = worker.wait()
-    return f"its process ended with code {code}; see {folder.parents[1] / LOG}"
+    return Failure(f"its process ended with code {code}; see {folder.parents[1] / LOG}")

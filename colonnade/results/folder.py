@@ -26,11 +26,12 @@ from typing import Any
 from colonnade import config as configuration
 from colonnade import models, store
 from colonnade.config import Config
-from colonnade.errors import RunError
+from colonnade.errors import InputError, RunError
 from colonnade.results.result import read_json
 from colonnade.role.party import Party
 
 REPLACED = "replaced"
+FORMAT = 2  # of what is needed to go on with a run: checkpoints, manifest, names of the state
 
 
 def create(folder: Path, settings: Config, overwrite: bool, **more: Any) -> int:
@@ -117,11 +118,9 @@ def free(name: str, overwrite: bool) -> Path:
 
 def reopen(folder: Path, settings: Config) -> dict[str, Any]:
     """The manifest of a stopped run of the very same configuration."""
-    manifest = read_json(folder / "run.json")
+    manifest = check_format(folder)
     if (folder / "weights").exists():
         raise RunError(f"{folder} is finished: there is nothing to resume")
-    if not isinstance(manifest.get("attempt"), int):
-        raise RunError(f"{folder / 'run.json'} is damaged: it does not say which attempt this is")
     if manifest.get("config_sha256") != settings.sha256():
         raise RunError(
             f"{folder} was made by another configuration or method file. To go on with its own: "
@@ -132,9 +131,42 @@ def reopen(folder: Path, settings: Config) -> dict[str, Any]:
     return manifest
 
 
+def check_format(folder: Path) -> dict[str, Any]:
+    """The manifest of a run that this version can go on with; older ones it only reads."""
+    manifest = read_json(folder / "run.json")
+    if not isinstance(manifest.get("attempt"), int):
+        raise RunError(f"{folder / 'run.json'} is damaged: it does not say which attempt this is")
+    if manifest.get("format", 1) != FORMAT:
+        raise RunError(
+            f"{folder} was made by another version of Colonnade, and this one cannot go on from "
+            f"its checkpoints. Train it again as a new run, or resume it with the version that "
+            f"began it; `colonnade report {folder}` shows what was reached"
+        )
+    return manifest
+
+
+def settings_of(folder: Path) -> Config:
+    """The configuration of a run, to use its models; of another version's, if it still holds."""
+    try:
+        return configuration.load(folder / "config.toml")
+    except InputError as error:
+        if read_json(folder / "run.json").get("format", 1) == FORMAT:
+            raise
+        raise RunError(
+            f"{folder} was made by another version of Colonnade, and its config.toml is not valid "
+            "in this one, so its models cannot be used. Use the version that made it, or train "
+            f"it again. {error}"
+        ) from None
+
+
 def mark(folder: Path, settings: Config, attempt: int, **more: Any) -> None:
     """Say in run.json which attempt this is."""
-    manifest = {"config_sha256": settings.sha256(), "attempt": attempt, **more}
+    manifest = {
+        "format": FORMAT,
+        "config_sha256": settings.sha256(),
+        "attempt": attempt,
+        **more,
+    }
     store.write_text(json.dumps(manifest), folder / "run.json")
 
 
@@ -175,7 +207,7 @@ def save_weights(party: Party, folder: Path, **more: Any) -> None:
     preparation = party.preparation
     store.save(
         {
-            "weights": party.weights(),
+            "weights": party.kept.weights(),
             "shape": list(party.shape) if party.has_features else [],
             "view": [] if party.view is None else party.view.numbers(),
             "preparation": None if preparation is None else preparation.tensors(),

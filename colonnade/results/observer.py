@@ -6,28 +6,26 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from colonnade.config import Config
-from colonnade.role.party import Meter
+from colonnade.role.progress import Meter
 
 
 class Traffic(Protocol):
-    """How much has crossed the wire so far: a ledger, or what several of them tell."""
+    """What a progress display may ask about the messages: a ledger, or a tally of several."""
 
-    @property
-    def bytes(self) -> int: ...
+    bytes: int  # sent, by all
 
 
 class Tally:
-    """The traffic of several processes, as each of them reports it."""
+    """The traffic of parties that each keep a ledger of their own, as they report it."""
 
     def __init__(self) -> None:
+        self.bytes = 0
         self._by_party: dict[str, int] = {}
 
     def set(self, party: str, crossed: int) -> None:
+        """This party's ledger has so many bytes by now, sent and received."""
         self._by_party[party] = crossed
-
-    @property
-    def bytes(self) -> int:
-        return sum(self._by_party.values()) // 2  # each message is in two ledgers
+        self.bytes = sum(self._by_party.values()) // 2  # each message is in two ledgers
 
 
 class Observer:
@@ -36,7 +34,7 @@ class Observer:
     It is reachable from every party, so it is given no party: only meters and finished rows.
     """
 
-    def began(self, config: Config, meters: Mapping[str, Meter], traffic: Traffic) -> None: ...
+    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Traffic) -> None: ...
 
     def epoch(self, party: str, row: Mapping[str, Any]) -> None: ...
 

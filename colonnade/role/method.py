@@ -50,8 +50,72 @@ class Prologue:
 
 
 @dataclass(frozen=True)
+class RowRules:
+    """Which rows and labels the parties of a method hold, and which of them must be the same."""
+
+    # Whether all parties that bring rows must hold the same ones in the same order
+    aligned: Callable[[Any], bool] = lambda options: True
+    # Whether evaluated rows must be the same at all parties even where training rows are not
+    tested_together: Callable[[Any], bool] = lambda options: False
+    own_labels: bool = False  # every party brings the labels of its own rows
+    # Whether the label holder's labels are lent to all parties
+    everyone_labelled: Callable[[Any], bool] = lambda options: False
+    ids_only: bool = False  # it needs the ids of the rows, and neither features nor labels
+    # Of own files every party keeps all rows, and me.common tells which of them all have; who
+    # predicts needs nobody else
+    all_rows: bool = False
+    # Whether it runs on the data before they were split, at one imagined party
+    pooled: Callable[[Any], bool] = lambda options: False
+
+
+@dataclass(frozen=True)
+class Network:
+    """What a method's networks are, and what they take."""
+
+    model: str = ""  # the one network it works with; empty: any
+    images: bool = False  # every party's rows are parts of images, whose places are known
+    # Whether images are moved as a whole before they are cut: pixels then cross between parties
+    moved_whole: Callable[[Any], bool] = lambda options: False
+
+
+@dataclass(frozen=True)
+class Membership:
+    """Who talks with whom, and who may be missing."""
+
+    hub: str = ""  # the role of whom all others are connected with; empty: the label holder
+    elastic: bool = False  # parties may go, go on alone and come back while the others go on
+    absent: bool = False  # it may train on and predict without some of its passive parties
+
+
+@dataclass(frozen=True)
+class About:
+    """What the user is told about a method and a run of it: reports do not know methods by name."""
+
+    title: str = ""  # as its authors write it; empty: the method's name
+    trained: str = ""  # what its parties "trained"; empty: they trained "with" the title
+    reference: str = ""  # the paper
+    # What must be said about a run with these options: in its log, config.toml and report
+    caveats: Callable[[Any], Sequence[str]] = lambda options: ()
+    # Whether another run with one seed ends with the same weights: no fresh secrets stay in them
+    repeats: Callable[[Any], bool] = lambda options: True
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What is known of a run when its method is asked whether it can do it; None: not yet known."""
+
+    options: Any
+    validation: float | None = None  # the share of rows that is held out to decide by
+    widths: Sequence[int] | None = None  # numbers per row of the parties with features
+    passives: Sequence[str] | None = None  # the passive parties that are there
+
+
+@dataclass(frozen=True)
 class Method:
-    """One method: all that a runtime, the config and the report need to know about it."""
+    """One method: all that a runtime, the config and the report need to know about it.
+
+    The first five fields are enough for most methods.
+    """
 
     name: str
     summary: str  # one line for `colonnade methods`
@@ -59,38 +123,16 @@ class Method:
     roles: Mapping[str, Role]
     kinds: tuple[Kind, ...] = ()
     cast: Cast = active_and_passives  # (names, label holder, options) -> {party: role}
-    # Whether all parties that bring rows must hold the same ones in the same order
-    aligned: Callable[[Any], bool] = lambda options: True
-    # Whether evaluated rows must be the same at all parties even where training rows are not
-    tested_together: Callable[[Any], bool] = lambda options: False
-    ids_only: bool = False  # it needs the ids of the rows, and neither features nor labels
-    hub: str = ""  # the role of whom all others are connected with; empty: the label holder
-    loose: bool = False  # parties may go, go on alone and come back while the others go on
-    # Of own files every party keeps all rows, and me.common tells which of them all have; who
-    # predicts needs nobody else
-    all_rows: bool = False
-    own_labels: bool = False  # every party brings the labels of its own rows
-    # Whether it runs on the data before they were split, at one imagined party
-    pooled: Callable[[Any], bool] = lambda options: False
-    model: str = ""  # the one network it works with; empty: any
-    images: bool = False  # every party's rows are parts of images, whose places are known
+    rows: RowRules = RowRules()
+    network: Network = Network()
+    membership: Membership = Membership()
+    signs: Callable[[Any], bool] = lambda options: False  # every party needs me.identity
     # Why these options need all parties in one process; empty: they do not
     simulated: Callable[[Any], str] = lambda options: ""
-    # Whether images are moved as a whole before they are cut: pixels then cross between parties
-    moved_whole: Callable[[Any], bool] = lambda options: False
-    absent: bool = False  # may train on and predict without some of its passive parties
-    # Why these options need validation rows, [data] validation; empty: they do not
-    validates: Callable[[Any], str] = lambda options: ""
-    everyone_labelled: Callable[[Any], bool] = lambda options: False
-    signs: Callable[[Any], bool] = lambda options: False  # every party needs me.identity
-    # (passive parties that are there, options): raises a MethodError where they are too few
-    check_present: Callable[[Sequence[str], Any], None] = lambda passives, options: None
-    # (numbers per row of the parties with features, options): why these do not suit; empty: they do
-    misfit: Callable[[Sequence[int], Any], str] = lambda widths, options: ""
-    # What must be said about a run with these options: in its log, config.toml and report
-    caveats: Callable[[Any], Sequence[str]] = lambda options: ()
+    # Raises a MethodError or ConfigError where it cannot do its work; asked whenever more is known
+    check: Callable[[Circumstances], None] = lambda known: None
     start: Prologue | None = None  # what parties do before the first message, where it is long
-    reference: str = ""  # the paper
+    about: About = About()
 
     def __post_init__(self) -> None:
         names = [kind.name for kind in self.kinds]
@@ -99,7 +141,18 @@ class Method:
 
     @property
     def predicts_alone(self) -> bool:
-        return self.loose or self.all_rows
+        """Whether a party predicts its own rows without any other."""
+        return self.membership.elastic or self.rows.all_rows
+
+    @property
+    def title(self) -> str:
+        """The method as its authors write it."""
+        return self.about.title or self.name
+
+    def told(self, options: object) -> dict[str, Any]:
+        """What a result says about the method, so that a report needs to know nothing more."""
+        repeats = self.about.repeats(options)
+        return {"title": self.title, "trained": self.about.trained, "repeats": repeats}
 
     def sent_by(self, role: str, options: object, passives: int) -> tuple[Kind, ...]:
         """What a party in this role may send: what its policy must allow, and no more."""
@@ -112,12 +165,12 @@ class Method:
         """Refuse to do without a party that this method needs."""
         if not absent:
             return
-        if self.loose:  # everybody predicts alone
+        if self.membership.elastic:  # everybody predicts alone
             if strangers := sorted(name for name in absent if name not in cast):
                 there = ", ".join(cast)
                 raise MethodError(f"absent = '{strangers[0]}': no such party; there are {there}")
             return
-        if not self.absent:
+        if not self.membership.absent:
             who = ", ".join(f"'{name}'" for name in sorted(absent))
             raise MethodError(
                 f"{who} cannot be absent: method '{self.name}' needs all its parties. Wait for "
@@ -132,7 +185,7 @@ class Method:
                     f"'{self.name}' can only do without passive ones"
                 )
         passives = [name for name, role in cast.items() if role == "passive" and name not in absent]
-        self.check_present(passives, options)
+        self.check(Circumstances(options, passives=passives))
 
 
 def bind(
@@ -162,7 +215,9 @@ def bind(
             arguments.append(more[parameter])
         else:
             arguments.append(_peers(parameter, program.__name__, me.name, cast, wire, absent))
-    return program(*arguments)
+    role = program(*arguments)
+    me.source = role.cr_code.co_filename  # type: ignore[attr-defined]
+    return role
 
 
 def _peers(

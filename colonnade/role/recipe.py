@@ -1,4 +1,4 @@
-"""How one party trains: its network, its optimiser, its rate at every point, its precision."""
+"""How a run trains: what all parties agree on, and the network, optimiser and rates of each."""
 
 from __future__ import annotations
 
@@ -15,6 +15,22 @@ from colonnade.toml import Bounds
 RATES = {"sgd": 0.05, "adagrad": 0.01, "adam": 0.001, "adamw": 0.001}  # where none is given
 
 STEPS = (0.3, 0.6, 0.8)  # of a phase: 60, 120 and 160 of 200 epochs
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """What all parties of a run agree on."""
+
+    seed: int
+    epochs: int
+    batch_size: int
+    evaluate_every: int = 1  # epochs; 0: never
+    checkpoint_epochs: int = 1  # 0: never at an epoch's end
+    checkpoint_steps: int = 0  # 0: never inside an epoch
+    flip: bool = False  # training images: mirror half of them
+    shift: int = 0  # training images: move by up to so many pixels
+    upside_down: bool = False  # training images: turn half of them
+    all_rows: bool = False  # an alignment only tells which rows all have: Party.common
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,7 @@ def measure(
     """
     cast, holder = assembly.cast, assembly.parties[assembly.holder]
     passives = [name for name in cast if _may_be_absent(name, settings, cast)]
-    asked = settings.run.absence and settings.found.method.absent
+    asked = settings.run.absence and settings.found.method.membership.absent
     if not asked or not passives or len(cast) > MOST_PARTIES:
         return {}
     members = {name: _copy(p, weights[name]) for name, p in assembly.parties.items()}
@@ -109,5 +109,5 @@ def _copy(party: Party, weights: Weights) -> Party:
         party.view,
     )
     copy.window = party.window
-    copy.load_weights(weights)
+    copy.kept.load(weights)
     return copy

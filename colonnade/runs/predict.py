@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade import config as configuration
 from colonnade import data, report, store
 from colonnade.align.phase import plainly
 from colonnade.assembly import (
@@ -35,10 +34,12 @@ from colonnade.data import IN_MEMORY, Column, Preparation, Split
 from colonnade.data.own import Own
 from colonnade.errors import DataError, RunError
 from colonnade.partition import View
-from colonnade.results.result import read_json
+from colonnade.results import folder as folders
+from colonnade.results.result import read
 from colonnade.role import identity
 from colonnade.role.method import bind
-from colonnade.role.party import Party, Schedule
+from colonnade.role.party import Party
+from colonnade.role.recipe import Schedule
 from colonnade.runtime import local
 from colonnade.runtime.drive import reproducible
 from colonnade.wire import Ledger, Wire
@@ -333,7 +334,7 @@ class Trained:
             with of(name):
                 given, _ = data.from_arrays(x, like=preparation.columns or None)
             rows[name] = self._prepared(name, given), torch.arange(len(given))
-        aligned = self.config.found.method.aligned(self.config.options)
+        aligned = self.config.found.method.rows.aligned(self.config.options)
         if aligned and len({len(ids) for _, ids in rows.values()}) > 1:
             counts = ", ".join(f"'{name}' {len(ids)}" for name, (_, ids) in rows.items())
             raise DataError(f"the parties give different numbers of rows: {counts}")
@@ -395,7 +396,7 @@ class Trained:
             torch.device(run.device if torch.cuda.is_available() else "cpu"),
             View.of(saved["view"]) if saved["view"] else None,
         )
-        party.load_weights(saved["weights"])
+        party.kept.load(saved["weights"])
         return party
 
     def saved(self, name: str) -> dict[str, Any]:
@@ -417,15 +418,15 @@ class Trained:
 def load(path: str | Path) -> Trained:
     """A finished run, by its folder."""
     folder = Path(path)
-    result = read_json(folder / "result.json")
+    result = read(folder).content
     if not (folder / "weights").exists():
         raise RunError(
             f"{folder} is {result.get('status', 'unfinished')}: it has no trained models. Finish "
             f"it with: colonnade run --resume {folder}"
         )
     report.check(result)
-    config = configuration.load(folder / "config.toml")
-    if config.found.method.ids_only:
+    config = folders.settings_of(folder)
+    if config.found.method.rows.ids_only:
         raise RunError(f"{folder} only aligned rows, and trained nothing: see colonnade run")
     return Trained(folder, result, config)
 

@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
-
-from torch import Tensor
+from typing import Any
 
 from colonnade import config as configuration
 from colonnade import store
-from colonnade.align import phase
-from colonnade.assembly import Assembly, from_catalogue, from_files, from_memory, write_common
+from colonnade.assembly import Assembly, from_catalogue, from_files, from_memory
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY
 from colonnade.deploy.nvflare import kits
 from colonnade.deploy.nvflare.machine import Machine
 from colonnade.deploy.supervisor import Options, hub_of, launch
-from colonnade.errors import ColonnadeError, ConfigError, RunError
-from colonnade.report.prose import budget
+from colonnade.errors import ConfigError, RunError
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer
-from colonnade.results.result import Result, account, combine, divergence, read_json
-from colonnade.role import identity
-from colonnade.role.method import bind
-from colonnade.role.party import Party
-from colonnade.runs import absence
-from colonnade.runs import reconstructions as exhibits
-from colonnade.runtime import local
-from colonnade.runtime.checkpoint import Checkpoints, SharedStart
+from colonnade.results.result import Result
+from colonnade.results.writer import add_metrics
+from colonnade.runs import absence, local, reconstructions
+from colonnade.runs.attempt import Attempt, Runtime, open_new, reopen, telling
 from colonnade.runtime.drive import reproducible
-from colonnade.wire import Ledger, Peer, Wire, ledger
-from colonnade.wire.record import Recorder
 
-Runtime = Literal["local", "process", "nvflare"]
 Source = str | Path | Mapping[str, Any] | Config
 APART = ("process", "nvflare")  # one process per party
 
@@ -70,237 +58,115 @@ def run(
     runtime    "local": all parties in this process (the default); "process": one process each,
                over mutual TLS; "nvflare": the same as a job of that engine, started for it; a
                resumed run keeps its own
-    processes  how those are looked after; see launch.Options
+    processes  how those are looked after; see Options in deploy/supervisor.py
     starts     a folder in which runs that train alike before their first message share that part,
                where the method says what it depends on; only with runtime "local"
     """
     began = time.perf_counter()
-    observer = observer or Observer()
+    observer, lose = observer or Observer(), lose or {}
+    shared = None if starts is None else Path(starts)
     # 1. Read and check everything before anything is written.
+    settings = _settings(config, overrides, resume, out)
+    with reproducible(settings.run.threads, settings.run.device == "cuda"):
+        settings, assembly = _assembled(settings, parties, test)
+        _check(settings, assembly, runtime, lose)
+        # 2. The folder: new, or one to go on with.
+        with _attempt(settings, out, resume, overwrite, runtime) as attempt:
+            # 3. Play the roles.
+            if attempt.runtime in APART:
+                result, weights = _apart(
+                    settings, assembly, attempt, observer, processes or Options()
+                )
+            else:
+                result, weights = local.train(
+                    settings, assembly, attempt, observer, lose, shared, began
+                )
+            # 4. What only somebody who has all parties at hand can measure.
+            return _measured(settings, assembly, weights, result)
+
+
+def _settings(
+    config: Source, overrides: Sequence[str], resume: str | Path | None, out: str | Path | None
+) -> Config:
+    if resume is not None:
+        if out is not None:
+            raise RunError("resume goes on in its own folder: omit `out`")
+        folders.check_format(Path(resume))
     settings = configuration.load(config, overrides)
     if settings.data.classes:
         raise ConfigError(
             ["data.classes is for a federation file; here the data say which classes there are"]
         )
-    with reproducible(settings.run.threads, settings.run.device == "cuda"), ExitStack() as held:
-        if parties is None and settings.files:
-            assembly = from_files(settings)
-        elif parties is None:
-            if settings.align is not None:
-                raise ConfigError(["[align] is for the parties' own files, [parties.NAME] data"])
-            assembly = from_catalogue(settings)
-        else:
-            assembly = from_memory(settings, parties, test)
-        settings = replace(settings, partition=assembly.partition)
-        if parties is not None:
-            settings = replace(settings, data=replace(settings.data, name=IN_MEMORY))
-        _check_loss(lose or {}, assembly)
-        why = settings.found.method.simulated(settings.options)
-        if runtime in APART and why:
+    return settings
+
+
+def _assembled(
+    settings: Config, parties: Mapping[str, Any] | None, test: Mapping[str, Any] | None
+) -> tuple[Config, Assembly]:
+    """The parties with their rows, and the settings as these rows have completed them."""
+    if parties is not None:
+        assembly = from_memory(settings, parties, test)
+        settings = replace(settings, data=replace(settings.data, name=IN_MEMORY))
+    elif settings.files:
+        assembly = from_files(settings)
+    elif settings.align is not None:
+        raise ConfigError(["[align] is for the parties' own files, [parties.NAME] data"])
+    else:
+        assembly = from_catalogue(settings)
+    return replace(settings, partition=assembly.partition), assembly
+
+
+def _check(
+    settings: Config, assembly: Assembly, runtime: Runtime | None, lose: Mapping[str, int]
+) -> None:
+    """Whether these parties can be run that way."""
+    for name in lose:
+        if name not in assembly.parties:
+            known = ", ".join(assembly.parties)
+            raise RunError(f"lose = '{name}': no such party; there are {known}")
+    if runtime in APART:
+        if why := settings.found.method.simulated(settings.options):
             raise ConfigError([f"{why}: only a simulation may do that, --runtime local"])
-        if runtime in APART:
-            hub_of(settings, assembly)
-        if runtime == "nvflare":
-            kits.need_nvflare()
-        # 2. The folder: new, or one to go on with.
-        if resume is not None:
-            if out is not None:
-                raise RunError("resume goes on in its own folder: leave `out` away")
-            folder = Path(resume)
-            manifest = folders.reopen(folder, settings)
-            held.enter_context(folders.alone(folder))
-            attempt = manifest["attempt"] + 1
-            runtime = _same_runtime(runtime, str(manifest.get("runtime", "local")), folder)
-            folders.mark(folder, settings, attempt, runtime=runtime)
-        else:
-            folder = Path(out) if out is not None else folders.free(settings.run.name, overwrite)
-            runtime = runtime or "local"
-            attempt = folders.create(folder, settings, overwrite, runtime=runtime)
-            held.enter_context(folders.alone(folder))
-        if runtime in APART:
-            return _run_processes(
-                settings, assembly, folder, observer, processes or Options(), attempt, runtime
-            )
-        earlier = folders.seconds_so_far(folder) if resume else 0.0
-        book = Ledger(folder / "ledger.jsonl", attempt)
-        recorder = Recorder(folder / "record", settings.run.record) if settings.run.record else None
-        checkpoints = Checkpoints(folder / "checkpoints", list(assembly.parties), book.flush)
-        if resume:
-            first = settings.found.method.start
-            for name, snapshot in checkpoints.latest(first.phase if first else "").items():
-                assembly.parties[name].resume(snapshot)
-        elif starts is not None and (start := _shared_start(settings, assembly, Path(starts))):
-            for name, snapshot in start.snapshots().items():
-                assembly.parties[name].resume(snapshot)
-            for party in assembly.parties.values():
-                party.on_phase_end = start.keep
-        for party in assembly.parties.values():
-            party.on_epoch, party.on_checkpoint = observer.epoch, checkpoints.save
-        if settings.found.method.signs(settings.options):
-            identities = identity.simulated(
-                list(assembly.parties), f"{settings.sha256()} attempt {attempt}"
-            )
-            for name, party in assembly.parties.items():
-                party.identity = identities[name]
-        # 3. Run the roles.
-        status, problem, warnings = "failed", "", list[str]()
-        ended: BaseException | None = None
-        setup = time.perf_counter() - began
-        meters = {name: party.meter for name, party in assembly.parties.items()}
-        observer.began(settings, meters, book)
-        try:
-            warnings = _train(settings, assembly, book, recorder, checkpoints, lose)
-            status = "finished"
-        except KeyboardInterrupt as stop:
-            status, ended = "stopped", stop
-            folders.tell(stop, folder, f"go on with: colonnade run --resume {folder}")
-            raise
-        except ColonnadeError as error:
-            problem, ended = str(error), error
-            folders.tell(error, folder, f"what was reached lies in {folder}")
-            raise
-        finally:
-            # 4. Whatever happened: the ledger, the result so far.
-            observer.ended()
-            if recorder is not None:
-                recorder.flush()
-            book.close()
-            seconds = earlier + time.perf_counter() - began
-            content = combine(
-                settings,
-                name=folder.name,
-                runtime="local",
-                data=assembly.facts(),
-                cast=assembly.cast,
-                holder=assembly.holder,
-                accounts={n: account(p, assembly.holder) for n, p in assembly.parties.items()},
-                wire=ledger.summarise(ledger.read(folder / "ledger.jsonl"), settings.kinds),
-                setup=setup,
-                seconds=seconds,
-            )
-            content["wire"]["head"] = book.head
-            content["warnings"] += [
-                *assembly.warnings,
-                *warnings,
-                *divergence(content["history"]),
-            ]
-            content |= {"status": status, "error": problem}
-            store.write_text(json.dumps(content, indent=1), folder / "result.json")
-            if ended is not None:
-                _tell_spent(ended, folder)
-        # 5. The trained models; checkpoints have done their work.
-        for party in assembly.parties.values():
-            folders.save_weights(party, folder / "weights.part")
-            if settings.found.method.ids_only:
-                write_common(party, folder / "parties" / party.name)
-        (folder / "weights.part").rename(folder / "weights")  # all of them make a finished run
-        folders.finish(folder)
-        checkpoints.clear()
-        weights = {name: party.weights() for name, party in assembly.parties.items()}
-        _measure_absence(settings, assembly, weights, content, folder)
-        if attacked := exhibits.measure(assembly, folder):
-            content["metrics"]["test"] |= attacked
-            store.write_text(json.dumps(content, indent=1), folder / "result.json")
-    return Result(content, folder)
+        hub_of(settings, assembly)
+    if runtime == "nvflare":
+        kits.need_nvflare()
 
 
-def _run_processes(
+def _attempt(
     settings: Config,
-    assembly: Assembly,
-    folder: Path,
-    observer: Observer,
-    options: Options,
-    attempt: int,
-    runtime: Runtime,
-) -> Result:
-    """Steps 3 to 6, with one process per party."""
-    drive = Machine if runtime == "nvflare" else None
-    try:
-        content = launch(settings, assembly, folder, observer, options, attempt, drive, runtime)
-    except KeyboardInterrupt as stop:
-        folders.tell(stop, folder, f"go on with: colonnade run --resume {folder}")
-        _tell_spent(stop, folder)
-        raise
-    except ColonnadeError as error:
-        folders.tell(error, folder, f"what was reached lies in {folder}")
-        _tell_spent(error, folder)
-        raise
+    out: str | Path | None,
+    resume: str | Path | None,
+    overwrite: bool,
+    runtime: Runtime | None,
+) -> AbstractContextManager[Attempt]:
+    if resume is not None:
+        return reopen(Path(resume), settings, runtime)
+    return open_new(settings, out, overwrite, runtime)
+
+
+def _apart(
+    settings: Config, assembly: Assembly, attempt: Attempt, observer: Observer, options: Options
+) -> tuple[Result, local.Weights | None]:
+    """One process per party; the trained models, unless a party was lost."""
+    folder, drive = attempt.folder, Machine if attempt.runtime == "nvflare" else None
+    with telling(folder):
+        result = launch(
+            settings, assembly, folder, observer, options, attempt.number, drive, attempt.runtime
+        )
     (folder / "weights.part").rename(folder / "weights")
     folders.finish(folder)
     saved = {name: folder / "weights" / name for name in assembly.cast}
-    if all(path.with_suffix(".json").exists() for path in saved.values()):  # nobody was lost
-        weights = {name: store.load(path)["weights"] for name, path in saved.items()}
-        _measure_absence(settings, assembly, weights, content, folder)
-    return Result(content, folder)
+    if not all(path.with_suffix(".json").exists() for path in saved.values()):
+        return result, None
+    return result, {name: store.load(path)["weights"] for name, path in saved.items()}
 
 
-def _measure_absence(
-    settings: Config,
-    assembly: Assembly,
-    weights: Mapping[str, Any],
-    content: dict[str, Any],
-    folder: Path,
-) -> None:
-    """6. What is left without each party; nothing else changes by it."""
-    found = absence.measure(settings, assembly, weights, content["metrics"])
-    for split, shares in found.items():
-        content["metrics"][split]["absent"] = shares
-    if found:
-        store.write_text(json.dumps(content, indent=1), folder / "result.json")
-
-
-def _tell_spent(error: BaseException, folder: Path) -> None:
-    """Of a privacy budget, however the run has ended."""
-    file = folder / "result.json"
-    if file.exists() and (spent := budget(read_json(file))):
-        error.add_note(spent)
-
-
-def _shared_start(settings: Config, assembly: Assembly, folder: Path) -> SharedStart | None:
-    """What this run may share with others, under all that decides it."""
-    start = settings.found.method.start
-    if start is None:
-        return None
-    place = folder / settings.start_sha256()
-    return SharedStart(place, start.phase, list(assembly.parties))
-
-
-def _same_runtime(asked: str | None, before: str, folder: Path) -> Any:
-    if asked not in (None, before):
-        raise RunError(f"{folder} was begun with --runtime {before}: resume it with that")
-    return before
-
-
-def _train(
-    settings: Config,
-    assembly: Assembly,
-    book: Ledger,
-    recorder: Recorder | None,
-    checkpoints: Checkpoints,
-    lose: Mapping[str, int] | None,
-) -> list[str]:
-    """Run every role to its end; what should be known about the messages."""
-    method = settings.found.method
-    mail = local.Mailboxes(settings.kinds, book, settings.run.strict, recorder)
-    options, truth = settings.align, dict[str, Tensor]()
-    names = {name: party.names for name, party in assembly.parties.items() if party.names}
-    if options is not None and names:
-        truth = phase.plainly(names, options)
-
-    def start(party: Party, wire: Wire) -> Any:
-        program = method.roles[party.role].train
-        role = bind(program, party, assembly.cast, wire, settings.options)
-        if options is None or not truth:
-            return role
-        peers = [Peer(name, wire) for name in truth if name != party.name]
-        return phase.aligned(role, party, peers, options, truth.get(party.name))
-
-    local.run(assembly.parties, start, mail, lose, finished=checkpoints.finish)
-    return mail.warnings(method.loose)
-
-
-def _check_loss(lose: Mapping[str, int], assembly: Assembly) -> None:
-    for name in lose:
-        if name not in assembly.parties:
-            parties = ", ".join(assembly.parties)
-            raise RunError(f"lose = '{name}': no such party; there are {parties}")
+def _measured(
+    settings: Config, assembly: Assembly, weights: local.Weights | None, result: Result
+) -> Result:
+    """What is left without each party, and how well an attack has reconstructed private images."""
+    if weights is not None:
+        found = absence.measure(settings, assembly, weights, result.content["metrics"])
+        result = add_metrics(result, {split: {"absent": left} for split, left in found.items()})
+    attacked = reconstructions.measure(assembly, result.path)
+    return add_metrics(result, {"test": attacked} if attacked else {})

@@ -11,10 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade.align import phase
 from colonnade.errors import PeerLost, RoleFailed
 from colonnade.role.party import Party
-from colonnade.wire import Recv, Value
+from colonnade.wire import Message, Recv, Value
 
 
 def drive(role: Coroutine[Any, Any, Any], take: Callable[[Recv], Any]) -> Any:
@@ -56,6 +55,13 @@ def reproducible(threads: int, cuda: bool) -> Iterator[None]:
         memory.fill_uninitialized_memory = filling
 
 
+def handed_over(message: Message, party: Party) -> Value:
+    """What the role gets to see of a message that it has waited for."""
+    if not message.kind.paces:
+        party.progress.hop = max(party.progress.hop, message.hop)
+    return message.value if message.kind.host else to_device(message.value, party.device)
+
+
 def to_device(value: Value, device: torch.device) -> Value:
     """A received value, on the receiver's device."""
     if isinstance(value, Tensor):
@@ -67,14 +73,14 @@ def to_device(value: Value, device: torch.device) -> Value:
 
 def where(party: Party, role: Coroutine[Any, Any, Any], error: BaseException) -> str:
     """Whose role it was, how far it had come, and the line of the method's own file."""
-    return f"{party.name} ({party.role}), {_place(party)}{_line(error, role)}"
+    return f"{party.name} ({party.role}), {_place(party)}{_line(error, party, role)}"
 
 
 def failed(party: Party, role: Coroutine[Any, Any, Any], error: Exception) -> RoleFailed:
     """An error of the method itself, with the same."""
     name = type(error).__name__
     place = f"'{party.name}' ({party.role}) failed {_place(party)}"
-    said = f"{place}: {name}: {error}{_line(error, role)}"
+    said = f"{place}: {name}: {error}{_line(error, party, role)}"
     return RoleFailed(said, party.name, name, str(error))
 
 
@@ -83,16 +89,12 @@ def _place(party: Party) -> str:
     return f"in '{phase}', epoch {epoch + 1}, step {step + 1}" if phase else "in its set-up"
 
 
-def _line(error: BaseException, role: Coroutine[Any, Any, Any]) -> str:
-    """Where in the method's own file it happened: the innermost line of it."""
-    file = role.cr_code.co_filename  # type: ignore[attr-defined]
+def _line(error: BaseException, party: Party, role: Coroutine[Any, Any, Any]) -> str:
+    """Where in the method's own file it happened: the innermost line of it. What comes before the
+    method, an alignment, has a file of its own."""
     frames = traceback.extract_tb(error.__traceback__)
-    if file == phase.__file__:  # the method's role is what it awaits
-        after = [
-            f.filename
-            for f, before in zip(frames[1:], frames, strict=False)
-            if before.filename == file
-        ]
-        file = after[-1] if after else file
-    lines = [frame.lineno for frame in frames if frame.filename == file]
-    return f" ({Path(file).name}, line {lines[-1]})" if lines else ""
+    for file in (party.source, role.cr_code.co_filename):  # type: ignore[attr-defined]
+        lines = [frame.lineno for frame in frames if frame.filename == file]
+        if lines:
+            return f" ({Path(file).name}, line {lines[-1]})"
+    return ""

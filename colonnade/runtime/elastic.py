@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING
 
 from colonnade.errors import FederationError, PeerLost
 from colonnade.net.link import Link
-from colonnade.role.party import Party, Stopped
+from colonnade.role.party import Party
+from colonnade.role.progress import Stopped
 from colonnade.runtime import watch
 from colonnade.runtime.choice import choose_run
 from colonnade.runtime.control import (
@@ -45,7 +46,7 @@ LATECOMER_SECONDS = 10.0  # that a hub which has finished waits for others to sa
 class Elastic:
     """Parties come, go and return while the others go on."""
 
-    loose = True
+    elastic = True
     goes_back_to = "the newest checkpoint"
 
     def __init__(self, came_back: bool = False) -> None:

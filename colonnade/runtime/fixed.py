@@ -11,7 +11,8 @@ import time
 from typing import TYPE_CHECKING, NoReturn
 
 from colonnade.net.link import Link
-from colonnade.role.party import Party, Stopped
+from colonnade.role.party import Party
+from colonnade.role.progress import Stopped
 from colonnade.runtime import watch
 from colonnade.runtime.choice import choose_label, choose_run, first_new_step
 from colonnade.runtime.control import (
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 class Fixed:
     """All parties take part from the first step to the last."""
 
-    loose = False
+    elastic = False
     goes_back_to = "the last common checkpoint"
 
     def __init__(self) -> None:
@@ -107,7 +108,7 @@ class Fixed:
         if start.skip is not None:
             phase, *place = start.skip
             if snapshot is None or place > snapshot["positions"].get(phase, [0, 0]):
-                party.skip_to(*start.skip)
+                party.progress.skip_to(*start.skip)
         session.post.begin(int(start.run, 16), start.attempt)
         if start.skip is not None:
             phase, epoch, step = start.skip
@@ -204,10 +205,10 @@ class Fixed:
         if party is None or not session.playing:
             raise Stopped
         # Nobody is ahead of the hub by more than one step.
-        party.stop_at = party.steps + 2
-        session.tell_all(StopAt(party.stop_at, session.stop_wish))
+        steps = party.progress.stop_at = party.progress.steps + 2
+        session.tell_all(StopAt(steps, session.stop_wish))
 
     def told_to_stop(self, session: Session, steps: int) -> None:
         if session.party is None or not session.playing:
             raise Stopped
-        session.party.stop_at = steps
+        session.party.progress.stop_at = steps

@@ -8,8 +8,8 @@ so dropout and initialisation draw the same bits as in a process of their own.
 from __future__ import annotations
 
 import hashlib
-from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,143 +17,85 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade.errors import ColonnadeError, Deadlock, KindError, PeerLost, RoleFailed
-from colonnade.role.party import Party, derive, random_state, set_random_state
-from colonnade.runtime.drive import failed, to_device, where
+from colonnade.errors import ColonnadeError, Deadlock, PeerLost, RoleFailed
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive, random_state, set_random_state
+from colonnade.runtime.drive import failed, handed_over, where
+from colonnade.runtime.post import Attempt, Post, Sealed
 from colonnade.wire import Kind, Ledger, Message, Peer, Recv, Value, Wire, codec
-from colonnade.wire.ledger import describe
+from colonnade.wire.policy import Gate
 from colonnade.wire.record import Recorder
 
-Key = tuple[str, str, str]  # sender, receiver, Kind
 Start = Callable[[Party, Wire], Coroutine[Any, Any, Any]]
-
-
-@dataclass(slots=True)
-class Lane:
-    """Messages of one Kind from one party to another, on their way."""
-
-    queue: deque[Message] = field(default_factory=deque)
-    sent: int = 0
-    taken: int = 0
-    waiter: str = ""  # the party to wake when something comes
 
 
 @dataclass
 class Mailboxes:
-    """All lanes, and who can go on; holds no party, so none can be reached through it."""
+    """The transport within one process, and what all its parties share: Kinds, ledger, and every
+    party's post. It holds no party, so none can be reached through it."""
 
     kinds: Mapping[str, Kind]
     ledger: Ledger
     strict: bool = False  # every value passes through the codec
     recorder: Recorder | None = None
-    lanes: dict[Key, Lane] = field(default_factory=dict)
-    ready: deque[str] = field(default_factory=deque)
-    # A tensor of a shape and dtype that was checked before on this lane needs no second look.
-    known: dict[tuple[Any, ...], tuple[Lane, str, int]] = field(default_factory=dict)
-    crossed: dict[Key, int] = field(default_factory=dict)  # received in a later epoch than sent
+    gates: Mapping[str, Gate] = field(default_factory=dict)  # parties that have a policy
+    posts: dict[str, Post] = field(default_factory=dict)
+    ready: deque[str] = field(default_factory=deque)  # who can go on
+    # (sender, receiver, Kind): messages received in another epoch than they were sent in
+    crossed: Counter[tuple[str, str, str]] = field(default_factory=Counter)
 
-    def lane(self, key: Key) -> Lane:
-        lane = self.lanes.get(key)
-        if lane is None:
-            lane = self.lanes[key] = Lane()
-        return lane
+    def open(self, names: Collection[str]) -> None:
+        """A post for every party."""
+        members = frozenset(names)
+        for name in names:
+            gate = self.gates.get(name)
+            post = Post(name, members, self.kinds, self.ledger, gate, self)
+            post.begin(0, self.ledger.attempt)
+            self.posts[name] = post
 
-    def post(self, message: Message) -> None:
-        """Record a message, then deliver it."""
-        value = message.value
-        if isinstance(value, Tensor) and not value.requires_grad and value.layout is torch.strided:
-            sort = (message.sender, message.receiver, message.kind, value.shape, value.dtype)
-            found = self.known.get(sort)
-            if found is None:
-                found = self.known[sort] = self._check(message)
-        else:
-            found = self._check(message)
-        lane, description, size = found
-        message.sequence = lane.sent
-        lane.sent += 1
-        digest = None
-        if self.strict:
-            data = codec.encode(value)
-            digest = hashlib.sha256(data).hexdigest()
-            message.value = codec.decode(data)
-            size = len(data)
-        row = self.ledger.write(message, description, size, digest)
+    def seal(self, message: Message, size: int) -> Sealed:
+        if not self.strict:
+            return size, None, ()
+        data = codec.encode(message.value)
+        message.value = codec.decode(data)
+        return len(data), hashlib.sha256(data).digest(), ()
+
+    def send(self, message: Message, sealed: Sealed, row: int, attempt: Attempt) -> None:
         if self.recorder is not None:
             self.recorder.keep(row, message)
+        lane = self.posts[message.receiver].lane(message.sender, message.kind.name)
         lane.queue.append(message)
-        if lane.waiter:
-            self.ready.append(lane.waiter)
-            lane.waiter = ""
-
-    def _check(self, message: Message) -> tuple[Lane, str, int]:
-        """Refuse what the method does not declare; else the lane, and what the ledger will say."""
-        kind = message.kind
-        kind.check(message.value, message.sender)
-        if self.kinds.get(kind.name) is not kind:
-            raise KindError(
-                f"'{message.sender}' sent '{kind.name}', which the method does not declare: "
-                "add it to the kinds of its METHOD"
-            )
-        lane = self.lane((message.sender, message.receiver, kind.name))
-        return lane, describe(message), codec.size(message.value)
+        if lane.awaited:
+            lane.awaited = False
+            self.ready.append(message.receiver)
 
     def warnings(self, loose: bool = False) -> list[str]:
         """What a method should know about its messages once it has ended.
 
         loose  its parties need not be in one epoch: that they were not is worth one sentence
         """
+        unreceived = [line for post in self.posts.values() for line in post.leftover()]
         if loose and self.crossed:
             text = "the parties were not in one epoch all the time: a resumed run may differ"
-            return [text, *self._unreceived()]
+            return [text, *unreceived]
         found = [
             f"{count} of the messages '{kind}' from '{sender}' to '{receiver}' were received in "
             "another epoch than they were sent in: a resumed run may differ"
             for (sender, receiver, kind), count in self.crossed.items()
         ]
-        return found + self._unreceived()
-
-    def _unreceived(self) -> list[str]:
-        return [
-            f"{len(lane.queue)} messages '{kind}' from '{sender}' to '{receiver}' were never "
-            "received"
-            for (sender, receiver, kind), lane in self.lanes.items()
-            if lane.queue
-        ]
-
-    def first(self, key: Key) -> Message | None:
-        queue = self.lane(key).queue
-        return queue[0] if queue else None
-
-    def take(self, key: Key) -> Message | None:
-        """The next message, if it is there, in the order it was sent."""
-        lane = self.lane(key)
-        if not lane.queue:
-            return None
-        message = lane.queue.popleft()
-        if message.sequence != lane.taken:
-            raise RoleFailed(f"{key}: message {message.sequence} came where {lane.taken} was due")
-        lane.taken += 1
-        return message
+        return found + unreceived
 
 
 class Outbox:
     """One party's end of the wire."""
 
-    __slots__ = ("_mail", "_members", "_party")
+    __slots__ = ("_party", "_post")
 
-    def __init__(self, party: Party, members: frozenset[str], mail: Mailboxes) -> None:
-        self._party, self._members, self._mail = party, members, mail
+    def __init__(self, party: Party, post: Post) -> None:
+        self._party, self._post = party, post
 
     def put(self, receiver: str, kind: Kind, value: Value) -> None:
-        me = self._party
-        if receiver not in self._members or receiver == me.name:
-            raise KindError(f"'{me.name}' sent '{kind.name}' to '{receiver}', which is no peer")
-        _, epoch, step = me.position
-        # Rounds are those of training: keys agreed on anew after a resume must not shift them.
-        hop = me.hop + (me.phase == "train" and not kind.paces)
-        self._mail.post(
-            Message(me.name, receiver, kind, value, 0, me.phase, epoch, step, hop, me.clock)
-        )
+        self._post.put(self._party, receiver, kind, value)
 
     def reaches(self, receiver: str) -> bool:
         return True
@@ -164,6 +106,7 @@ class Task:
     """A role under way."""
 
     party: Party
+    post: Post
     role: Coroutine[Any, Any, Any]
     random: dict[str, Tensor]
     wanted: Recv | None = None
@@ -208,16 +151,16 @@ class _Scheduler:
         finished: Callable[[Party], None] | None,
     ) -> None:
         self.mail, self.lose, self.finished = mail, lose, finished
-        members = frozenset(parties)
+        mail.open(parties)
         self.tasks: dict[str, Task] = {}
         for name, party in parties.items():
             torch.manual_seed(derive(party.schedule.seed, "party", name))
             try:
-                role = start(party, Outbox(party, members, mail))
+                role = start(party, Outbox(party, mail.posts[name]))
             except ColonnadeError:
                 self.close()
                 raise
-            self.tasks[name] = Task(party, role, random_state(party.device))
+            self.tasks[name] = Task(party, mail.posts[name], role, random_state(party.device))
         mail.ready.extend(parties)
 
     def run(self) -> dict[str, Any]:
@@ -241,7 +184,8 @@ class _Scheduler:
             return
         answer: Any = None
         if task.wanted is not None:  # woken because its message came
-            answer = self._accept(task, self._take(task, task.wanted))
+            message = task.post.take(task.wanted.peers[0].name, task.wanted.kind)
+            answer = self._accept(task, message)
         self._run(task, task.role.send, answer)
 
     def _run(self, task: Task, request: Callable[[Any], Recv], answer: Any) -> None:
@@ -255,11 +199,11 @@ class _Scheduler:
                 request = task.role.send
                 if wanted.any:
                     break  # decided by the clock, when nobody else can go on
-                message = self._take(task, wanted)
-                if message is None:
-                    self._lane(task, wanted).waiter = party.name
+                lane = task.post.lane(wanted.peers[0].name, wanted.kind.name)
+                if not lane.queue:
+                    lane.awaited = True
                     break
-                answer = self._accept(task, message)
+                answer = self._accept(task, lane.queue.popleft())
             task.wanted = wanted
         except StopIteration as end:
             task.finished, task.result, task.wanted = True, end.value, None
@@ -280,29 +224,22 @@ class _Scheduler:
                 f"'{party.name}' waits for a peer inside inference_mode or autocast, which would "
                 "leak into other parties: close it before `await`, or use me.evaluating()"
             )
-        if party.name in self.lose and party.steps >= self.lose[party.name] and not task.finished:
+        if (
+            party.name in self.lose
+            and party.progress.steps >= self.lose[party.name]
+            and not task.finished
+        ):
             task.role.close()
             task.finished = task.lost = True
-
-    def _take(self, task: Task, wanted: Recv) -> Message | None:
-        return self.mail.take((wanted.peers[0].name, task.party.name, wanted.kind.name))
-
-    def _lane(self, task: Task, wanted: Recv) -> Lane:
-        return self.mail.lane((wanted.peers[0].name, task.party.name, wanted.kind.name))
 
     def _accept(self, task: Task, message: Message | None) -> Value:
         assert message is not None
         party = task.party
         phase, epoch, _ = party.position
         if phase and message.phase != "setup" and message.epoch != epoch:
-            lane = (message.sender, party.name, message.kind.name)
-            self.mail.crossed[lane] = self.mail.crossed.get(lane, 0) + 1
-        if not message.kind.paces:
-            party.hop = max(party.hop, message.hop)
-        party.clock = max(party.clock, message.at)
-        if message.kind.host:
-            return message.value
-        return to_device(message.value, party.device)
+            self.mail.crossed[message.sender, party.name, message.kind.name] += 1
+        party.progress.clock = max(party.progress.clock, message.at)
+        return handed_over(message, party)
 
     def _tell_of_a_loss(self, unfinished: list[Task]) -> bool:
         """Throw PeerLost into the first role that waits only for parties that are gone."""
@@ -310,11 +247,13 @@ class _Scheduler:
             wanted = task.wanted
             if wanted is None or not all(self.tasks[peer.name].lost for peer in wanted.peers):
                 continue
-            if any(self._waiting_message(task, peer) for peer in wanted.peers):
+            if any(task.post.holds(peer.name, wanted.kind) for peer in wanted.peers):
                 continue
             peer, party = wanted.peers[0], task.party
-            self._lane(task, wanted).waiter = ""
-            loss = PeerLost(party.name, peer.name, wanted.kind.name, party.steps, "it is gone")
+            task.post.lane(peer.name, wanted.kind.name).awaited = False
+            loss = PeerLost(
+                party.name, peer.name, wanted.kind.name, party.progress.steps, "it is gone"
+            )
             task.wanted = None
             self._run(task, task.role.throw, loss)
             return True
@@ -328,12 +267,12 @@ class _Scheduler:
             wanted = task.wanted
             if wanted is None or not wanted.any:
                 continue
-            now = task.party.clock
+            now = task.party.progress.clock
             deadline = None if wanted.within is None else now + wanted.within
             arrivals = [
                 (max(now, message.at), peer)
                 for peer in wanted.peers
-                if (message := self._waiting_message(task, peer)) is not None
+                if (message := task.post.first(peer.name, wanted.kind)) is not None
             ]
             first = min(arrivals, key=lambda pair: pair[0], default=None)
             if first is not None and (deadline is None or first[0] <= deadline):
@@ -348,18 +287,14 @@ class _Scheduler:
             return False
         task, peer = choice
         assert task.wanted is not None
-        task.party.clock = best[0]
+        task.party.progress.clock = best[0]
         answer = None
         if peer is not None:
-            key = (peer.name, task.party.name, task.wanted.kind.name)
-            answer = (peer, self._accept(task, self.mail.take(key)))
+            message = task.post.take(peer.name, task.wanted.kind)
+            answer = (peer, self._accept(task, message))
         task.wanted = None
         self._run(task, task.role.send, answer)
         return True
-
-    def _waiting_message(self, task: Task, peer: Peer) -> Message | None:
-        assert task.wanted is not None
-        return self.mail.first((peer.name, task.party.name, task.wanted.kind.name))
 
 
 def _waiting_line(role: Any) -> str:

@@ -9,7 +9,7 @@ from colonnade.errors import PeerLost
 from colonnade.role.party import Party
 from colonnade.runtime import watch
 from colonnade.runtime.control import TICK, Waiting
-from colonnade.runtime.drive import to_device
+from colonnade.runtime.drive import handed_over
 from colonnade.wire import Kind, Message, Recv, Value
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class Playing:
     def put(self, receiver: str, kind: Kind, value: Value) -> None:
         """A role's message. To a peer that is away and may be so, it is not sent."""
         session = self._session
-        if session.membership.loose:
+        if session.membership.elastic:
             session.take_in()
             if receiver in session.mesh.links and not self.reaches(receiver):
                 session.skipped[f"message to '{receiver}', which was not there"] += 1
@@ -46,7 +46,7 @@ class Playing:
         """Answer a role's request; the only place where it waits."""
         session = self._session
         began = time.monotonic()
-        if session.membership.loose:
+        if session.membership.elastic:
             session.take_in()
         session.wanted = wanted
         try:
@@ -62,7 +62,7 @@ class Playing:
                     if left <= 0:
                         return None
                 session.pump(left)
-                if not (session.membership.loose and wanted.within is not None):
+                if not (session.membership.elastic and wanted.within is not None):
                     session.membership.check_wait(session, wanted, began)
                     self._check_silence(wanted, began)
         finally:
@@ -70,11 +70,8 @@ class Playing:
             session.say_going()
 
     def _accept(self, message: Message) -> Value:
-        party = self._party
-        if not message.kind.paces:
-            party.hop = max(party.hop, message.hop)
         self._session.moved = time.monotonic()
-        return message.value if message.kind.host else to_device(message.value, party.device)
+        return handed_over(message, self._party)
 
     def _check_silence(self, wanted: Recv, began: float) -> None:
         session = self._session

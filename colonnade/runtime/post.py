@@ -1,26 +1,27 @@
-"""One party's post office: what leaves is checked, recorded and cut into parts; what comes is put
-together, checked and kept until its role asks for it.
+"""One party's post: what leaves is checked and recorded before it goes; what comes is put together,
+checked and kept until its role asks for it. The same in one process and over a network.
 
     out   1. its Kind allows it   2. the party's policy allows it   3. the ledger has it
-          4. it goes
+          4. the transport carries it
     in    1. it belongs to this run and attempt, and is due   2. its size is allowed, before
           memory is taken   3. its digest fits   4. its Kind allows it   5. the ledger has it
 
-Nothing here knows how parts travel.
+Parts come in over a network only. In one process the value is handed over (`deliver`): its sender
+has checked it, and all share one ledger with one row per message.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-import torch
 from torch import Tensor
 
 from colonnade.errors import CodecError, Denied, KindError, Untrusted
+from colonnade.net.frame import Part
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Ledger, Message, Value, codec
 from colonnade.wire.ledger import describe
@@ -28,17 +29,46 @@ from colonnade.wire.policy import Gate
 
 LARGEST = 4 << 30  # bytes of one message
 LATER_BYTES = 64 << 20  # of an attempt that the sender has begun and we have not
-PHASES = ("setup", "train", "eval")
+KNOWN_SORTS = 1 << 16  # verdicts on tensors of one Kind, shape and dtype that are kept
 Bytes = bytes | memoryview
-SendPart = Callable[[str, dict[str, Any], Sequence[Bytes]], None]  # to whom, a Part, its bytes
 
 
-@dataclass(slots=True)
+class Attempt(NamedTuple):
+    """Of which run a message is, and how often that run has begun."""
+
+    run: int
+    number: int
+
+
+Sealed = tuple[int, bytes | None, Sequence[Bytes]]  # bytes on the wire, their SHA-256, themselves
+
+
+class Transport(Protocol):
+    """Carries what may leave to its receiver's post."""
+
+    def seal(self, message: Message, size: int) -> Sealed:
+        """What the ledger will say of a message of `size` bytes, and what will travel."""
+        ...
+
+    def send(self, message: Message, sealed: Sealed, row: int, attempt: Attempt) -> None:
+        """Carry it; `row` is its place in the ledger."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
 class Lane:
-    """Messages of one Kind from one party."""
+    """Messages of one Kind between two parties, in one direction."""
 
-    queue: deque[Message] = field(default_factory=deque)
-    arrived: int = 0
+    queue: deque[Message] = field(default_factory=deque)  # that came and were not asked for yet
+    count: int = 0  # sent, or arrived
+    awaited: bool = False  # by a role of this process that goes on when one comes
+
+    def reset(self) -> None:
+        self.queue.clear()
+        self.count = 0
+
+
+Known = tuple[Lane, str, int]  # where it goes, what the ledger says of it, its size
 
 
 @dataclass(slots=True)
@@ -51,38 +81,43 @@ class Parcel:
 
 
 class Post:
+    """
+    members    all parties that this one may talk with, itself included
+    kinds      what the method declares, by name
+    ledger     this party's own; in one process, the one of all
+    gate       the party's policy; None: whatever the method declares may leave
+    transport  how what may leave gets to its receiver
+    """
+
     def __init__(
         self,
         me: str,
         members: frozenset[str],
         kinds: Mapping[str, Kind],
         ledger: Ledger,
-        gate: Gate,
-        send: SendPart,
-        part_bytes: int,
+        gate: Gate | None,
+        transport: Transport,
     ) -> None:
         self.ledger, self.gate = ledger, gate
         self.refused: Counter[str] = Counter()
-        self._me, self._members, self._kinds, self._send = me, members, kinds, send
-        self._part_bytes = part_bytes
-        self._run, self._attempt = 0, 0
-        self._attempts: dict[str, int] = {}  # with one peer, where that is another than with all
-        self._known: dict[tuple[Any, ...], str] = {}
-        self._later: list[tuple[Any, memoryview]] = []
-        self._clear()
-
-    def _clear(self) -> None:
-        self._lanes: dict[tuple[str, str], Lane] = {}
-        self._sent: Counter[tuple[str, str]] = Counter()
+        self._me, self._peers, self._kinds, self._transport = me, members - {me}, kinds, transport
+        self._attempt = Attempt(0, 0)
+        self._attempts: dict[str, Attempt] = {}  # with one peer, where that differs from all others
+        self._later: list[tuple[Part, memoryview]] = []
         self._parcels: dict[str, Parcel] = {}
-        self._last: tuple[Tensor, int, tuple[Sequence[Bytes], int, bytes]] | None = None
+        self._in: dict[tuple[str, str], Lane] = {}  # by sender and Kind
+        self._out: dict[tuple[str, str], Lane] = {}  # by receiver and Kind
+        self._known: dict[tuple[Any, ...], Known] = {}
 
     def begin(self, run: int, attempt: int) -> None:
         """From now on, messages of this attempt; those that came before their time are let in."""
-        self._run, self._attempt = run, attempt
-        self.ledger.flush()  # rows that wait to be written are of the attempt before
-        self.ledger.attempt = attempt
-        self._clear()
+        self._attempt = Attempt(run, attempt)
+        if attempt != self.ledger.attempt:
+            self.ledger.flush()  # rows that wait to be written are of the attempt before
+            self.ledger.attempt = attempt
+        self._parcels.clear()
+        for lane in (*self._in.values(), *self._out.values()):
+            lane.reset()
         later, self._later = self._later, []
         for part, data in later:
             self.accept(part, data)
@@ -90,87 +125,59 @@ class Post:
     def admit(self, peer: str, run: int, attempt: int) -> None:
         """From now on, messages of this attempt with one peer; what has passed between the two
         before, and was not taken, is forgotten."""
-        self._run, self._attempts[peer] = run, attempt
+        self._attempt = self._attempt._replace(run=run)
+        self._attempts[peer] = Attempt(run, attempt)
         self.ledger.attempt = attempt  # of notes; messages carry their own
-        self._lanes = {key: lane for key, lane in self._lanes.items() if key[0] != peer}
-        self._sent = Counter({key: sent for key, sent in self._sent.items() if key[0] != peer})
         self._parcels.pop(peer, None)
+        for (name, _), lane in (*self._in.items(), *self._out.items()):
+            if name == peer:
+                lane.reset()
 
     # ---- out ---------------------------------------------------------------------------------
 
     def put(self, party: Party, receiver: str, kind: Kind, value: Value) -> None:
-        if receiver not in self._members or receiver == self._me:
-            raise KindError(f"'{self._me}' sent '{kind.name}' to '{receiver}', which is no peer")
-        lane = (receiver, kind.name)
-        attempt = self._attempts.get(receiver, self._attempt)
-        _, epoch, step = party.position
-        hop = party.hop + (party.phase == "train" and not kind.paces)
+        """Send a message of a role, or raise and have sent nothing."""
+        me = self._me
+        if receiver not in self._peers:
+            raise KindError(f"'{me}' sent '{kind.name}' to '{receiver}', which is no peer")
+        phase, (_, epoch, step) = party.progress.phase, party.position
+        # Rounds are those of training: keys agreed on again after a resume must not shift them.
+        hop = party.progress.hop + (phase == "train" and not kind.paces)
         message = Message(
-            self._me,
-            receiver,
-            kind,
-            value,
-            self._sent[lane],
-            party.phase,
-            epoch,
-            step,
-            hop,
-            party.clock,
+            me, receiver, kind, value, 0, phase, epoch, step, hop, party.progress.clock
         )
-        description = self._check(message)
-        pieces, size, digest = self._encoded(value)
-        try:
-            self.gate.check(receiver, kind, value, size)
-        except Denied as denied:
-            self.ledger.deny(message, description, str(denied), attempt)
-            raise
-        self.ledger.write(message, description, size, digest.hex(), attempt=attempt)
-        self._sent[lane] += 1
-        head = {
-            "run": self._run,
-            "attempt": attempt,
-            "sender": self._me,
-            "receiver": receiver,
-            "kind": kind.name,
-            "sequence": message.sequence,
-            "phase": party.phase,
-            "epoch": epoch,
-            "step": step,
-            "hop": hop,
-            "size": size,
-            "sha256": digest,
-        }
-        if size <= self._part_bytes:
-            self._send(receiver, head, pieces)
-            return
-        for offset, data in _cut(pieces, self._part_bytes):
-            self._send(receiver, head | {"offset": offset}, (data,))
+        lane, description, size = self._look(message)
+        message.sequence = lane.count
+        sealed = self._transport.seal(message, size)
+        size, digest, _ = sealed
+        attempt = self._attempts.get(receiver, self._attempt) if self._attempts else self._attempt
+        if self.gate is not None:
+            try:
+                self.gate.check(receiver, kind, value, size)
+            except Denied as denied:
+                self.ledger.deny(message, description, str(denied), attempt.number)
+                raise
+        told = None if digest is None else digest.hex()
+        row = self.ledger.write(message, description, size, told, False, attempt.number)
+        lane.count += 1
+        self._transport.send(message, sealed, row, attempt)
 
-    def _encoded(self, value: Value) -> tuple[Sequence[Bytes], int, bytes]:
-        """Pieces, size and digest; what is sent to several parties in turn is encoded once."""
-        last = self._last
-        if last is not None and value is last[0] and last[0]._version == last[1]:
-            return last[2]
-        pieces = codec.parts(value)
-        size = sum(len(piece) for piece in pieces)
-        found = pieces, size, _sha256(pieces)
-        if isinstance(value, Tensor) and size <= self._part_bytes:
-            self._last = value, value._version, found
-        else:
-            self._last = None
-        return found
+    def _look(self, message: Message) -> Known:
+        """Refuse what the method does not declare; a tensor like one that was looked at before
+        needs no second look."""
+        m, value = message, message.value
+        if not isinstance(value, Tensor):
+            return self._look_closely(m)
+        sort = (m.sender, m.receiver, m.kind, value.shape, value.dtype, value.layout)
+        known = self._known.get(sort)
+        if known is None or value.requires_grad:
+            known = self._look_closely(m)
+            if len(self._known) >= KNOWN_SORTS:
+                self._known.clear()
+            self._known[sort] = known
+        return known
 
-    def _check(self, message: Message) -> str:
-        """Refuse what the method does not declare; else what the ledger will say."""
-        value, kind = message.value, message.kind
-        if isinstance(value, Tensor) and not value.requires_grad and value.layout is torch.strided:
-            sort = (message.sender, message.receiver, kind, value.shape, value.dtype)
-            if (known := self._known.get(sort)) is None:
-                known = self._known[sort] = self._check_anew(message)
-            return known
-        return self._check_anew(message)
-
-    def _check_anew(self, message: Message) -> str:
+    def _look_closely(self, message: Message) -> Known:
         kind = message.kind
         kind.check(message.value, message.sender)
         if self._kinds.get(kind.name) is not kind:
@@ -178,23 +185,34 @@ class Post:
                 f"'{message.sender}' sent '{kind.name}', which the method does not declare: add it "
                 "to the kinds of its METHOD"
             )
-        return describe(message)
+        if message.sender == self._me:
+            lane = self._out.setdefault((message.receiver, kind.name), Lane())
+        else:
+            lane = self.lane(message.sender, kind.name)
+        return lane, describe(message), codec.size(message.value)
 
     # ---- in ----------------------------------------------------------------------------------
 
-    def accept(self, part: Any, data: memoryview) -> None:
+    def lane(self, sender: str, kind: str) -> Lane:
+        """Where messages of one Kind from one party wait."""
+        lane = self._in.get((sender, kind))
+        if lane is None:
+            lane = self._in[sender, kind] = Lane()
+        return lane
+
+    def accept(self, part: Part, data: memoryview) -> None:
         """One part as it came over a link whose other end is known."""
-        attempt = self._attempts.get(part.sender, self._attempt)
-        if part.run != self._run or part.attempt != attempt:
-            later = part.attempt > attempt and (part.run == self._run or not self._run)
+        mine = self._attempts.get(part.sender, self._attempt)
+        if part.run != mine.run or part.attempt != mine.number:
+            later = part.attempt > mine.number and (part.run == mine.run or not mine.run)
             if later:
-                if sum(len(bytes_) for _, bytes_ in self._later) > LATER_BYTES:
+                if sum(len(kept) for _, kept in self._later) > LATER_BYTES:
                     raise CodecError(f"'{part.sender}' is far ahead of '{self._me}'")
                 self._later.append((part, data))
             else:
                 self.refused["another run or an older attempt"] += 1
             return
-        lane = self._lane(part)
+        lane = self._due(part)
         if lane is None:
             return
         parcel = self._parcels.get(part.sender)
@@ -221,50 +239,48 @@ class Post:
             del self._parcels[part.sender]
             self._close(part, parcel.memory, lane, whole=False)
 
-    def _lane(self, part: Any) -> Lane | None:
+    def _due(self, part: Part) -> Lane | None:
         """Where a part belongs, if it is due; a message that came before is dropped."""
-        if part.receiver != self._me or part.sender not in self._members:
+        if part.receiver != self._me or part.sender not in self._peers:
             raise CodecError(
                 f"a message of '{part.sender}' for '{part.receiver}' came to '{self._me}'"
             )
         if part.kind not in self._kinds:
             raise CodecError(f"'{part.sender}' sent a '{part.kind}', which no Kind declares")
-        lane = self._lanes.get((part.sender, part.kind))
-        if lane is None:
-            lane = self._lanes[part.sender, part.kind] = Lane()
-        if part.sequence < lane.arrived:
+        lane = self.lane(part.sender, part.kind)
+        if part.sequence < lane.count:
             self.refused["duplicate message"] += 1
             return None
-        if part.sequence > lane.arrived:
+        if part.sequence > lane.count:
             raise CodecError(
                 f"message {part.sequence} of '{part.kind}' from '{part.sender}' came where "
-                f"{lane.arrived} was due"
+                f"{lane.count} was due"
             )
         return lane
 
-    def _check_head(self, part: Any) -> None:
+    def _check_head(self, part: Part) -> None:
         """What a message says about itself, before memory is taken for it."""
         if part.size > LARGEST:
             raise CodecError(
                 f"'{part.sender}' announced a '{part.kind}' of {part.size} bytes; {LARGEST} at most"
             )
-        if len(part.sha256) != 32 or part.phase not in PHASES or part.offset:
-            raise CodecError(f"'{part.sender}' sent a '{part.kind}' without a proper beginning")
+        if part.offset:
+            raise CodecError(
+                f"'{part.sender}' sent byte {part.offset} of a '{part.kind}' that has not begun"
+            )
 
-    def _close(self, part: Any, data: memoryview, lane: Lane, whole: bool) -> None:
+    def _close(self, part: Part, data: memoryview, lane: Lane, whole: bool) -> None:
         digest = hashlib.sha256(data).digest()
         if digest != part.sha256:
             raise Untrusted(
                 f"a '{part.kind}' from '{part.sender}' is not what its digest says: it was changed "
                 "on the way, or its sender is broken"
             )
-        kind = self._kinds[part.kind]
-        value = codec.decode(data, adopt=not whole)
         message = Message(
             part.sender,
             self._me,
-            kind,
-            value,
+            self._kinds[part.kind],
+            codec.decode(data, adopt=not whole),
             part.sequence,
             part.phase,
             part.epoch,
@@ -272,27 +288,29 @@ class Post:
             part.hop,
             0.0,
         )
-        description = self._check(message)
-        self.ledger.write(
-            message, description, part.size, digest.hex(), received=True, attempt=part.attempt
-        )
-        lane.arrived += 1
+        _, description, _ = self._look(message)
+        self.ledger.write(message, description, part.size, digest.hex(), True, part.attempt)
+        lane.count += 1
         lane.queue.append(message)
 
     def take(self, sender: str, kind: Kind) -> Message | None:
-        """The next message, if it is there."""
-        lane = self._lanes.get((sender, kind.name))
+        """The next message, if it is there, in the order in which it was sent."""
+        lane = self._in.get((sender, kind.name))
         return lane.queue.popleft() if lane is not None and lane.queue else None
+
+    def first(self, sender: str, kind: Kind) -> Message | None:
+        """The next message, left where it is."""
+        lane = self._in.get((sender, kind.name))
+        return lane.queue[0] if lane is not None and lane.queue else None
 
     def holds(self, sender: str, kind: Kind) -> bool:
         """Whether a message is there to be taken."""
-        lane = self._lanes.get((sender, kind.name))
-        return lane is not None and bool(lane.queue)
+        return self.first(sender, kind) is not None
 
     def waiting(self) -> int:
         """How many bytes have come and were not asked for yet."""
         return sum(
-            codec.size(message.value) for lane in self._lanes.values() for message in lane.queue
+            codec.size(message.value) for lane in self._in.values() for message in lane.queue
         )
 
     def leftover(self) -> list[str]:
@@ -300,34 +318,10 @@ class Post:
         return [
             f"{len(lane.queue)} messages '{kind}' from '{sender}' to '{self._me}' were never "
             "received"
-            for (sender, kind), lane in self._lanes.items()
+            for (sender, kind), lane in self._in.items()
             if lane.queue
         ]
 
 
-def _key(part: Any) -> tuple[Any, ...]:
+def _key(part: Part) -> tuple[Any, ...]:
     return part.kind, part.sequence, part.size, part.sha256
-
-
-def _sha256(pieces: list[bytes | memoryview]) -> bytes:
-    digest = hashlib.sha256()
-    for piece in pieces:
-        digest.update(piece)
-    return digest.digest()
-
-
-def _cut(pieces: Sequence[Bytes], most: int) -> Iterator[tuple[int, bytes]]:
-    """All pieces, as blocks of `most` bytes and their places; copies one block at a time."""
-    block, offset = bytearray(), 0
-    for piece in pieces:
-        view = memoryview(piece).cast("B")
-        while len(view):
-            free = most - len(block)
-            block += view[:free]
-            view = view[free:]
-            if len(block) == most:
-                yield offset, bytes(block)
-                offset += most
-                block.clear()
-    if block:
-        yield offset, bytes(block)

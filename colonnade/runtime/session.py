@@ -23,7 +23,7 @@ import gc
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from queue import Empty
@@ -32,10 +32,12 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from colonnade.errors import ColonnadeError
-from colonnade.net.frame import Part
+from colonnade.net.frame import Control, Part
 from colonnade.net.link import Arrived, Down, Event, Link, Up
 from colonnade.net.mesh import Lost, Mesh
-from colonnade.role.party import Party, Stopped, derive
+from colonnade.role.party import Party
+from colonnade.role.progress import Stopped
+from colonnade.role.seeds import derive
 from colonnade.runtime import watch
 from colonnade.runtime.checkpoint import NoCheckpoints, OwnCheckpoints
 from colonnade.runtime.control import (
@@ -57,7 +59,7 @@ from colonnade.runtime.drive import drive, failed, where
 from colonnade.runtime.elastic import Elastic
 from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.playing import Playing
-from colonnade.runtime.post import Post, SendPart
+from colonnade.runtime.post import Post
 from colonnade.runtime.protocol import NAMES, hear, hear_own
 from colonnade.wire import Recv, Wire
 
@@ -96,7 +98,7 @@ class Session:
         members: tuple[str, ...],
         hub: str,
         mesh: Mesh,
-        post: Callable[[SendPart], Post],
+        post: Post,
         checkpoints: OwnCheckpoints | NoCheckpoints,
         membership: Membership,
         patience: Patience,
@@ -111,7 +113,6 @@ class Session:
         accounts: Mapping[str, Any] | None = None,
     ) -> None:
         """
-        post          makes the party's post, given a way out
         told          what the hub tells everybody at the start
         run, attempt  what an earlier process of this party has remembered
         absent        who is not waited for
@@ -121,7 +122,8 @@ class Session:
         self.me, self.members, self.hub, self.mesh = me, members, hub, mesh
         self.checkpoints, self.membership, self.patience = checkpoints, membership, patience
         self.keeper, self.log, self.told = keeper, log, dict(told or {})
-        self.post = post(self._send_part)
+        self.post = post
+        self.mesh.when_full = self._no_room
         self.run, self.attempt = run, attempt
         self.absent = set(absent)
         self.skip: Place | None = None  # see Start
@@ -152,7 +154,7 @@ class Session:
         self.waits: dict[str, str] = {}
         self.ended = False
         for link in mesh.links.values():
-            link.loose = membership.loose
+            link.loose = membership.elastic
 
     @property
     def is_hub(self) -> bool:
@@ -211,7 +213,7 @@ class Session:
         if not has_more_to_do:
             return True
         party.on_checkpoint = partial(self.membership.checkpoint, self)
-        party.on_step = partial(self.pump, 0.0) if self.membership.loose else None
+        party.on_step = partial(self.pump, 0.0) if self.membership.elastic else None
         self.party, self.playing = party, True
         self.moved = time.monotonic()
         torch.manual_seed(derive(party.schedule.seed, "party", party.name))
@@ -262,8 +264,8 @@ class Session:
         # Whatever happens now, this process ends in time.
         signal.signal(signal.SIGALRM, self._stop_at_once)
         signal.setitimer(signal.ITIMER_REAL, STOP_SECONDS)
-        if self.membership.loose and self.party is not None and self.playing:
-            self.party.stop_at = self.party.steps + 1  # it stops alone
+        if self.membership.elastic and self.party is not None and self.playing:
+            self.party.progress.stop_at = self.party.progress.steps + 1  # it stops alone
 
     def _stop_at_once(self, *_: object) -> NoReturn:
         raise Stopped
@@ -300,7 +302,7 @@ class Session:
     @property
     def steps(self) -> int:
         """How many the role has taken."""
-        return 0 if self.party is None else self.party.steps
+        return 0 if self.party is None else self.party.progress.steps
 
     def join(self) -> Join:
         """This party's word to the hub: that it is here, and what it holds."""
@@ -308,7 +310,11 @@ class Session:
         if party is not None and party.position[0]:
             phase, epoch, step = party.position
             # An evaluation is not repeated either: the epoch after it is the next that is new.
-            fresh = (phase, epoch + 1, 0) if party.phase == "eval" else (phase, epoch, step + 1)
+            fresh = (
+                (phase, epoch + 1, 0)
+                if party.progress.phase == "eval"
+                else (phase, epoch, step + 1)
+            )
             self._fresh = max(self._fresh or fresh, fresh)
         held, finished = tuple(self.checkpoints.held()), self.checkpoints.finished
         life = self.mesh.incarnation.hex()
@@ -341,7 +347,7 @@ class Session:
             if event.life != event.link.life or event.link.peer in self.absent:
                 return  # of a process that is gone, or of a party that was left behind
             event.link.took(event)
-            if event.body == "part":
+            if isinstance(event.content, Part):
                 self.post.accept(event.content, event.tail)
                 self.moved = time.monotonic()
                 self.say_going()
@@ -362,7 +368,7 @@ class Session:
             self.hub_known = True
         self.membership.came_up(self, link)
 
-    def hear(self, sender: str, control: Any) -> None:
+    def hear(self, sender: str, control: Control) -> None:
         """A word of another party's process, or a piece of one."""
         whole = self._pieces.take(sender, control)
         if whole is not None:
@@ -388,7 +394,7 @@ class Session:
             hear_own(self, said)
             return
         for control in frames(NAMES[type(said)], said):
-            self.mesh.links[peer].send(self._no_room, control=control)
+            self.mesh.links[peer].send(self._no_room, control)
 
     def tell_all(self, said: Any) -> None:
         """To everybody whom this party has a link with."""
@@ -428,12 +434,6 @@ class Session:
         except (ColonnadeError, GoBack, Stopped):
             pass
         self.tell_all(Quit())
-
-    def _send_part(
-        self, receiver: str, fields: dict[str, Any], data: Sequence[bytes | memoryview]
-    ) -> None:
-        """The post's way out."""
-        self.mesh.send_part(receiver, self._no_room, Part(**fields), data)
 
     def _no_room(self) -> None:
         """The peer has not taken in what it was sent: take in what others send meanwhile."""

@@ -62,7 +62,7 @@ def missing(session: Session, seconds: float) -> str:
 def look_for_deadlock(session: Session, now: float) -> None:
     """Whether every role waits for another; only the hub can tell."""
     wanted = session.wanted
-    if session.membership.loose and wanted is not None and wanted.within is not None:
+    if session.membership.elastic and wanted is not None and wanted.within is not None:
         return
     others = [name for name in session.present if name != session.me and name not in session.done]
     busy = wanted is None and session.me not in session.done

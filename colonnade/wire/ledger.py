@@ -14,16 +14,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from colonnade.errors import RunError
-from colonnade.wire.kind import DTYPE_NAMES, Kind, Value
+
+if TYPE_CHECKING:  # a ledger is read without PyTorch
+    from colonnade.wire.kind import Kind, Value
 
 GENESIS = "0" * 64
 AWAY = "'{}' was away at the end"  # a note, where parties come and go
 FLUSH_ROWS = 4096
+SCALARS = (bool, int, float, str, bytes)  # every other value is a tensor, or a tree of them
 
 
 @dataclass(slots=True)
@@ -110,7 +111,7 @@ class Ledger:
         self._append([f'{{"row":{self._count},"attempt":{self.attempt},"note":{json.dumps(text)}'])
 
     def copy(self, row: Mapping[str, Any]) -> None:
-        """A row of another ledger, chained anew."""
+        """A row of another ledger, chained again."""
         kept = {key: value for key, value in row.items() if key not in ("row", "previous")}
         text = json.dumps({"row": self._count, **kept}, separators=(",", ":"))
         self._append([text[:-1]])
@@ -236,16 +237,15 @@ def summarise(rows: Iterable[Mapping[str, Any]], kinds: Mapping[str, Kind]) -> d
 def describe(message: Message) -> str:
     """The part of a row that is the same for all messages of one sort: who, to whom, what."""
     value = message.value
-    if isinstance(value, Tensor):
-        shape: Any = list(value.shape)
-        dtype = DTYPE_NAMES.get(value.dtype, str(value.dtype))
+    if isinstance(value, Mapping):
+        dtype = "tree"
     else:
-        shape, dtype = _tree_shapes(value), "tree" if isinstance(value, Mapping) else "scalar"
+        dtype = "scalar" if isinstance(value, SCALARS) else str(value.dtype).removeprefix("torch.")
     named = {
         "sender": message.sender,
         "receiver": message.receiver,
         "kind": message.kind.name,
-        "shape": shape,
+        "shape": _shape(value),
         "dtype": dtype,
     }
     return json.dumps(named, separators=(",", ":"))[1:-1]
@@ -272,12 +272,11 @@ def _worded(
     )
 
 
-def _tree_shapes(value: Value) -> Any:
-    if isinstance(value, Tensor):
-        return list(value.shape)
+def _shape(value: Value) -> Any:
+    """Of a tensor; of all tensors of a tree; of a scalar, its type."""
     if isinstance(value, Mapping):
-        return {name: _tree_shapes(child) for name, child in value.items()}
-    return type(value).__name__
+        return {name: _shape(child) for name, child in value.items()}
+    return type(value).__name__ if isinstance(value, SCALARS) else list(value.shape)
 
 
 def _end_of(path: Path) -> tuple[int, str, int]:

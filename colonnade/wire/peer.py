@@ -1,4 +1,4 @@
-"""How a role speaks to another party: `send` goes on at once, `recv` is the only wait."""
+"""How a role speaks to another party: `send` waits for no answer, `recv` waits for one."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ class Peer:
         return self.present and self._wire.reaches(self.name)
 
     def send(self, kind: Kind, value: Value) -> None:
-        """Send and go on; the value must be what the Kind declares."""
+        """Send and go on; the value must be what the Kind declares. Over a network this waits while
+        the peer has no room for more."""
         if not self.present:
             raise WireError(_absent(f"sent to '{self.name}'", kind))
         self._wire.put(self.name, kind, value)

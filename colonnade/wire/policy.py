@@ -1,7 +1,7 @@
 """What may leave a party. What its policy does not name stays where it is.
 
     [allow.embedding]        # a Kind, by its name
-    to = ["bank"]            # peers; left away: any member
+    to = ["bank"]            # peers; omitted: any member
     bytes = "500 MB"         # in one run, to all peers together
     width = 128              # most numbers per row of a message
     width_ratio = 1.0        # the same, against the numbers per row of the party's own features
@@ -9,7 +9,7 @@
     min_batch = 8            # fewest rows in a message; the last batch of an epoch counts too
     min_members = 3          # fewest parties in the federation
 
-A limit that is 0 or left away is none; to keep a Kind inside, leave its table away. The rows of a
+A limit that is 0 or omitted does not limit; to keep a Kind inside, omit its table. The rows of a
 message are the first dimension of its tensor, or of the largest tensor of a tree.
 
 The gate cannot see what is hidden inside a legitimate embedding, nor that packed codes are several
@@ -41,7 +41,7 @@ KNOWN_SHAPES = 4096  # verdicts that are kept
 
 @dataclass(frozen=True)
 class Allow:
-    """What one Kind may do; a limit of 0 is none."""
+    """What one Kind may do; a limit of 0 does not limit."""
 
     to: tuple[str, ...] | None = None  # None: any member
     bytes: int = 0
@@ -106,14 +106,14 @@ class Policy:
     def template(kinds: Iterable[Kind]) -> str:
         """A policy file to begin with: every Kind, what it reveals, and the limits there are."""
         parts = [
-            "# What may leave this party: what is not named here stays. No limit: leave it away.\n"
+            "# What may leave this party: what is not named here stays. For no limit, omit it.\n"
         ]
         for kind in kinds:
             reveals = "".join(c if c.isprintable() else " " for c in kind.reveals)
             parts.append(
                 f"# {kind.name} ({kind.describe()}) reveals: {reveals}\n"
                 f"[allow.{_key(kind.name)}]\n"
-                '# to = ["bank"]       # peers; left away: any member\n'
+                '# to = ["bank"]       # peers; omitted: any member\n'
                 '# bytes = "500 MB"    # in one run\n'
                 "# width = 128         # most numbers per row\n"
                 "# width_ratio = 1.0   # most numbers per row, against the party's own features\n"
@@ -205,7 +205,7 @@ class Gate:
         }
 
     def restore(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Count anew, from the ledger: a party that starts again has spent what it had spent."""
+        """Count again, from the ledger: a party that starts again has spent what it had spent."""
         self._accounts.clear()
         self._known.clear()
         for row in rows:
@@ -377,7 +377,7 @@ def _peers(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise TypeError('must be a list of members, ["bank"]')
     if not value:
-        raise TypeError("names nobody; leave `to` away for any member, or the whole table for none")
+        raise TypeError("names nobody; omit `to` for any member, or the whole table for nobody")
     return tuple(value)
 
 
@@ -388,8 +388,8 @@ def _size(value: Any) -> int:
     if written is None:
         raise TypeError('must be a whole number of bytes, or a text such as "500 MB"')
     size = math.floor(Fraction(written[1]) * UNITS[written[2].lower()])
-    if size == 0:  # a limit was meant, and 0 is none
-        raise TypeError("less than a byte; for no limit leave it away")
+    if size == 0:  # a limit was meant, and 0 does not limit
+        raise TypeError("less than a byte; for no limit omit it")
     return _whole(size)
 
 

@@ -1,14 +1,14 @@
 """Two parties' ledgers, side by side: does one say it sent what the other says it received?
 
-A chain of hashes shows that a ledger was not changed in parts; its owner could still write it anew
-from the beginning. It cannot write anew what its peer has kept. A message is found again by
+A chain of hashes shows that a ledger was not changed in parts; its owner could still rewrite it
+from the beginning. It cannot rewrite what its peer has kept. A message is found again by
 (sender, receiver, attempt, Kind, sequence), and what both say about it must be equal.
 
     matched     both have it, and say the same
     unreceived  sent, and not in the receiver's ledger: a process that dies loses the last rows of
                 what it received, so this is a fault only in the last attempt of a finished run.
                 Where parties come and go each pair counts its own attempts, and what is lost with
-                one who was away at the end is none; what a later message has overtaken always is
+                one who was away at the end is no fault; being overtaken by a later one always is
     unsent      received, and not in the sender's ledger: nothing leaves before it is recorded
     different   both have it, and do not say the same
 """
@@ -39,7 +39,7 @@ class Book:
     rows: Mapping[Key, Row]
     attempts: int
     finished: bool
-    loose: bool  # its method lets parties come and go
+    elastic: bool  # its method lets parties come and go
     begun: int  # the last attempt that its owner has begun, with whomever; 0: not known
     notes: frozenset[str]
     run: str  # empty: not known
@@ -124,7 +124,7 @@ def _compare(owners: tuple[str, str], one: Book, other: Book) -> Reconciliation:
     last = max(one.attempts, other.attempts)
     finished = one.finished and other.finished
     overtaken = False
-    if one.loose or other.loose:
+    if one.elastic or other.elastic:
         last = max([min(one.begun, other.begun), *(key[2] for key in (*mine, *its))])
         away = {ledger.AWAY.format(name) for name in owners}
         finished = finished and not away & (one.notes | other.notes)
@@ -193,7 +193,7 @@ def _open(place: Path) -> Book:
         rows,
         attempts,
         finished,
-        manifest.get("loose") is True,
+        manifest.get("elastic", manifest.get("loose")) is True,  # as older runs call it
         begun if isinstance(begun, int) else 0,
         frozenset(notes),
         str(manifest.get("run", "")),

@@ -16,8 +16,8 @@ from torch import Tensor
 
 from colonnade.align import KINDS, Alignment, common_rows, psi, ristretto, table
 from colonnade.errors import ColonnadeError, DataError, MethodError, Untrusted
-from colonnade.role.party import Party, Schedule
-from colonnade.role.recipe import Recipe
+from colonnade.role.party import Party
+from colonnade.role.recipe import Recipe, Schedule
 from colonnade.runtime import local
 from colonnade.wire import Kind, Ledger, Peer, Value, codec, ledger
 

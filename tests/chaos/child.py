@@ -23,7 +23,7 @@ from intercept import Noise
 from points import Kill
 
 from colonnade.cli.main import main as colonnade
-from colonnade.runtime.post import Post
+from colonnade.runtime.network import Network
 from colonnade.runtime.session import Session
 
 
@@ -118,12 +118,12 @@ def _note_starts(folder: Path, me: str) -> None:
 
 
 def _cut_small(most: int) -> None:
-    plain = Post.__init__
+    plain = Network.__init__
 
-    def init(post: Post, *given: Any, **named: Any) -> None:
-        plain(post, *given, **named | {"part_bytes": most})
+    def init(network: Network, mesh: Any) -> None:
+        plain(network, mesh, most)
 
-    Post.__init__ = init  # type: ignore[method-assign]
+    Network.__init__ = init  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

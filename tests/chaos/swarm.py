@@ -1,4 +1,4 @@
-"""A loose method for the tests: clients with a linear model each, and a server that averages.
+"""An elastic method for the tests: clients with a linear model each, and a server that averages.
 
     every client, before each epoch                       the server
     1. send its weights and how often it has sent    →    1. wait for everybody who is in touch
@@ -21,6 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade import Kind, Method, Party, Peer, Role, recv_any
+from colonnade.role.method import Membership, RowRules
 
 HEAD = Kind("head", None, reveals="what the sender's rows have taught it", dtype="any")
 MEAN = Kind("mean", None, reveals="what all have learnt", dtype="any")
@@ -142,8 +143,6 @@ METHOD = Method(
     },
     kinds=(HEAD, MEAN),
     cast=cast,
-    aligned=lambda options: False,
-    hub="server",
-    loose=True,
-    own_labels=True,
+    rows=RowRules(aligned=lambda options: False, own_labels=True),
+    membership=Membership(hub="server", elastic=True),
 )

@@ -54,7 +54,7 @@ def test_a_network_that_breaks_in_every_way(
     for name in field.names:
         assert field.log(name).count("all start") == 1  # repaired by the links alone
         field.rows(name)
-    assert any("was silent for 1.5 s: connecting anew" in field.log(n) for n in field.names)
+    assert any("was silent for 1.5 s: connecting again" in field.log(n) for n in field.names)
 
 
 def test_a_narrow_line_is_not_taken_for_a_dead_one(
@@ -70,7 +70,7 @@ def test_a_narrow_line_is_not_taken_for_a_dead_one(
         assert set(field.wait().values()) == {0}
         assert proxy.carried > 4 * 128 * KB  # longer than DEAF_SECONDS
     for name in field.names:
-        assert "connecting anew" not in field.log(name)
+        assert "connecting again" not in field.log(name)
     assert field.weights() == undisturbed(tree)
 
 

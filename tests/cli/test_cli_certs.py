@@ -2,33 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from colonnade.cli import certs as commands
+from colonnade.cli.options import parser
 from colonnade.errors import CertificateError
 from colonnade.net import certs
 
 
-def command(parsers: Any, name: str, function: Any, summary: str) -> argparse.ArgumentParser:
-    """As the command line's own: the options that every command has."""
-    sub: argparse.ArgumentParser = parsers.add_parser(name, help=summary)
-    sub.set_defaults(command=function)
-    for option in ("--json", "--quiet", "--traceback"):
-        sub.add_argument(option, action="store_true")
-    return sub
-
-
 def said(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
-    top = argparse.ArgumentParser(prog="colonnade")
-    commands.add(top.add_subparsers(required=True), command)
     capsys.readouterr()
-    parsed = top.parse_args(["certs", *map(str, arguments)])
-    parsed.command(parsed)
+    parsed = parser().parse_args(["certs", *map(str, arguments)])
+    getattr(commands, parsed.function)(parsed)
     printed = capsys.readouterr()
     assert printed.err == "" and "\x1b" not in printed.out
     return printed.out

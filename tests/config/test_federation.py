@@ -221,12 +221,12 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 def test_only_some_methods_go_on_without_a_party(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(splitnn.METHOD.__dict__, "absent", False)
+    monkeypatch.setitem(splitnn.METHOD.membership.__dict__, "absent", False)
     found = only_problem(tmp_path, on_lost="continue")
     assert found == (
         'on_lost = "continue": splitnn cannot go on without a party; choose "wait" or "stop"'
     )
-    monkeypatch.setitem(splitnn.METHOD.__dict__, "absent", True)
+    monkeypatch.setitem(splitnn.METHOD.membership.__dict__, "absent", True)
     assert loaded(tmp_path, on_lost="continue").on_lost == "continue"
 
 

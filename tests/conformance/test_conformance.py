@@ -38,7 +38,7 @@ def toy(method: str, parties: int = 3, **changes: Any) -> dict[str, Any]:
         "data": {"name": "digits", "train_rows": 400, "test_rows": 120},
         "partition": {"kind": "columns", "parties": parties},
     }
-    if methods.find(method).method.images:
+    if methods.find(method).method.network.images:
         base["partition"] = {"kind": "strips", "parties": parties}
         base["model_options"] = {"width": 0.2, "fc": [64], "dropout": 0.1}
         base[method] = SMALL.get(method, {})
@@ -69,7 +69,7 @@ def strict(method: str, tmp_path_factory: pytest.TempPathFactory) -> Result:
 
 
 def pooled(method: str) -> bool:
-    return methods.find(method).method.pooled(configuration.load(toy(method)).options)
+    return methods.find(method).method.rows.pooled(configuration.load(toy(method)).options)
 
 
 def rows_of(result: Result) -> list[dict[str, Any]]:
@@ -244,7 +244,7 @@ def test_a_party_may_be_absent_or_the_method_says_no(method: str, tmp_path: Path
     result = train(tmp_path / "run", method, parties=4, epochs=2)
     passives = [name for name, role in result.content["roles"].items() if role == "passive"]
     trained = colonnade.load(result.path)
-    if not methods.find(method).method.absent:
+    if not methods.find(method).method.membership.absent:
         assert "absent" not in result.metrics["test"]
         for name in passives:
             with pytest.raises(MethodError, match=f"'{name}' cannot be absent: method '{method}'"):

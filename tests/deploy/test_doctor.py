@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import socket
-import sys
 import tempfile
 import time
 from collections import namedtuple
@@ -22,8 +21,7 @@ from colonnade import assembly
 from colonnade.cli.main import main
 from colonnade.config import federation
 from colonnade.config.federation import Federation, Member
-from colonnade.deploy import doctor
-from colonnade.deploy.doctor import Check, Mine, examine
+from colonnade.deploy.doctor import Check, Mine, examine, network
 from colonnade.net import certs
 from colonnade.net.mesh import Keys, Mesh
 from colonnade.results import folder
@@ -367,7 +365,7 @@ def test_a_folder_that_cannot_be_written(two: Two, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_port_that_is_taken(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "SECONDS", 0.3)
+    monkeypatch.setattr(network, "SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", int(two.address.rpartition(":")[2]))):
         check = two.only("bank", "own port")
     assert check.verdict == "problem" and "is taken" in check.found
@@ -406,7 +404,7 @@ def timed(work: Callable[[], Check]) -> tuple[Check, float]:
 
 
 def test_a_peer_that_says_nothing(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "SECONDS", 0.3)
+    monkeypatch.setattr(network, "SECONDS", 0.3)
     with socket.create_server(("127.0.0.1", int(two.address.rpartition(":")[2]))):
         check, seconds = timed(lambda: two.only("shop", "peer bank"))
         assert check.verdict == "problem" and "no answer within" in check.found
@@ -421,22 +419,13 @@ def unanswered(*some: object, **more: object) -> None:
 def test_a_name_that_does_not_resolve_holds_nothing_up(
     two: Two, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(doctor, "SECONDS", 0.2)
+    monkeypatch.setattr(network, "SECONDS", 0.2)
     monkeypatch.setattr(socket, "getaddrinfo", unanswered)
     two.write(address="bank.example.org:7443")
     check, seconds = timed(lambda: two.only("shop", "peer bank"))
     assert check.verdict == "problem" and seconds < 1.2
     check, seconds = timed(lambda: two.only("bank", "own port"))
     assert check.verdict == "problem" and seconds < 1.2
-
-
-def test_without_the_extra(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "colonnade.net.mesh")
-    monkeypatch.setitem(sys.modules, "grpc", None)
-    found = two.check("shop")
-    (check,) = found["software"]
-    assert check.verdict == "problem" and check.move == "pip install 'colonnade[net]'"
-    assert "peer bank" not in found and found["data"][0].verdict == "ok"
 
 
 # ---- the command ---------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ def test_the_doctor_knows_a_server(made: Path, tmp_path: Path) -> None:
     assert found["dialling"]["found"] == "north → server, south → server"
     assert found["lost party"]["found"] == "parties may come and go; it begins with all"
     code, checks = said(made, "server", *out, "--data", str(made / "north.csv"))
-    assert code == 1 and [c["move"] for c in checks if c["about"] == "data"] == ["leave --data away"]
+    assert code == 1 and [c["move"] for c in checks if c["about"] == "data"] == ["omit --data"]
     code, checks = said(made, "north", *out, "--data", str(made / "north.csv"))
     assert code == 0 and not [check for check in checks if check["verdict"] == "problem"], checks
     assert not [check for check in checks if check["about"] == "peer south"]

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 import colonnade
 from colonnade import assembly, config
+from colonnade.role.method import (
+    About,
+    Circumstances,
+    Membership,
+    Method,
+    Network,
+    RowRules,
+)
 from colonnade.role.party import Party
 
 ROOT = Path(__file__).parents[2]
@@ -120,8 +129,21 @@ def test_the_public_names_are_the_listed_ones() -> None:
 
 def test_every_member_of_a_party_is_explained() -> None:
     text = (ROOT / "docs" / "concepts" / "roles.md").read_text(encoding="utf-8")
-    members = {name for name in vars(Party) if not name.startswith("_")}
+    (anybody,) = assembly.from_catalogue(config.load({"method": "centralised"})).parties.values()
+    members = {name for name in {*vars(Party), *vars(anybody)} if not name.startswith("_")}
     assert {name for name in members if f"me.{name}" not in text} == set()
+    assert len([name for name in vars(Party) if not name.startswith("_")]) <= 25
+
+
+@pytest.mark.parametrize("group", [Method, RowRules, Network, Membership, About, Circumstances])
+def test_every_field_of_a_method_is_explained(group: type) -> None:
+    text = (ROOT / "docs" / "concepts" / "roles.md").read_text(encoding="utf-8")
+    start = text.index(f"| field of `{group.__name__}` |")
+    table = text[start : text.index("\n\n", start)]
+    cells = [line.split(" | ")[0] for line in table.splitlines()]
+    told = {name for cell in cells for name in re.findall(r"`(\w+)`", cell)} - {group.__name__}
+    assert told == {field.name for field in fields(group)}
+    assert len(told) <= 14
 
 
 def test_every_partition_of_the_guide_can_be_made() -> None:

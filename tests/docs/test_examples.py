@@ -125,7 +125,7 @@ def test_the_own_method_resumes_where_it_was_stopped(
     path, original = EXAMPLES / "05-own-method.toml", colonnade.Party.log
 
     def stop(me: colonnade.Party, **values: object) -> None:
-        if me.steps == 10:
+        if me.progress.steps == 10:
             raise KeyboardInterrupt
         original(me, **values)  # type: ignore[arg-type]
 

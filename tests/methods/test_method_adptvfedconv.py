@@ -26,8 +26,10 @@ from colonnade.models.border import Border
 from colonnade.partition import Mosaic, Rectangle, View, cut, paste, tiles
 from colonnade.partition.mosaic import mirrored
 from colonnade.report import load_schema, prose
+from colonnade.role.batches import Batch
 from colonnade.role.method import bind
-from colonnade.role.party import Batch, Party, derive
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive
 from colonnade.runs.run import Result
 from colonnade.runtime import local
 from colonnade.runtime.checkpoint import Checkpoints
@@ -272,8 +274,8 @@ def test_extractors_do_not_change_after_the_upload(
     seen: dict[str, list[tuple[str, str]]] = {}
 
     def look(party: Party) -> None:
-        if "extractor" in party.weights():
-            own = digest(party.weights()["extractor"])
+        if "extractor" in party.kept.weights():
+            own = digest(party.kept.weights()["extractor"])
             seen.setdefault(party.name, []).append((party.position[0], own))
 
     monkeypatch.setattr(Party, "_checkpoint", look)
@@ -832,7 +834,7 @@ def test_the_mean_map_stands_in_the_slot_of_an_absent_client(plain: Result) -> N
             sent.setdefault(name, {})[phase] = torch.cat(some)
     checked = config.load(settings(batch_size=10))
     server = assembly.from_catalogue(checked).parties["party1"]
-    server.load_weights(saved(plain.path, "party1"))
+    server.kept.load(saved(plain.path, "party1"))
     cfg = checked.options
     adptvfedconv.place_of(server, cfg)
     extractor = adptvfedconv.frozen(adptvfedconv.extractor_of(server, cfg))
@@ -923,7 +925,9 @@ def test_training_goes_on_without_a_client() -> None:
     everybody, first = train(tree, set())
     later, _ = train(tree, {"party3"}, since=first)
     assert list(later) == ["party1", "party2", "party4"]
-    means = [parties["party1"].weights()["mean map"]["total"] for parties in (everybody, later)]
+    means = [
+        parties["party1"].kept.weights()["mean map"]["total"] for parties in (everybody, later)
+    ]
     assert torch.equal(*means)
     assert means[0][below_left].any()
     losses = [

@@ -14,8 +14,8 @@ import colonnade
 from colonnade import assembly, config, store
 from colonnade.errors import ConfigError
 from colonnade.models import head, network
-from colonnade.role.party import derive
 from colonnade.role.recipe import make_optimizer, rate_factor
+from colonnade.role.seeds import derive
 from colonnade.wire import ledger
 
 HETEROGENEOUS = {

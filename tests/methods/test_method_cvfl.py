@@ -15,8 +15,8 @@ from colonnade import assembly, config, store
 from colonnade.errors import ConfigError, PeerLost, WireError
 from colonnade.methods.parts.compression import Compressor, Float32, Scalar
 from colonnade.models import network
-from colonnade.role.party import derive
 from colonnade.role.recipe import make_optimizer, rate_factor
+from colonnade.role.seeds import derive
 from colonnade.wire import ledger
 
 UNSORTED = {"zoo": {}, "mill": {}, "bank": {"optimizer": "adam"}, "ant": {"model": "mlp"}}

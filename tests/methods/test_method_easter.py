@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 import colonnade
 from colonnade import assembly, config, store
-from colonnade.errors import ConfigError, MaskError, MethodError
+from colonnade.errors import ConfigError, Diverged, MethodError
 from colonnade.methods import easter
 from colonnade.models import head, network
 from colonnade.privacy import masking
@@ -25,8 +25,9 @@ from colonnade.privacy.masking import Masks, Moment
 from colonnade.results.result import Result
 from colonnade.role import identity
 from colonnade.role.method import bind
-from colonnade.role.party import Party, Schedule, derive
-from colonnade.role.recipe import Recipe, make_optimizer, rate_factor
+from colonnade.role.party import Party
+from colonnade.role.recipe import Recipe, Schedule, make_optimizer, rate_factor
+from colonnade.role.seeds import derive
 from colonnade.runtime import local
 from colonnade.runtime.drive import reproducible
 from colonnade.wire import Kind, Ledger, Message, Peer, Wire, ledger
@@ -397,7 +398,8 @@ def test_four_networks_and_four_optimisers_train_in_one_run(
     assert len(set(shapes.values())) == 4
     assert all("decision" in saved(tmp_path / "run", name) for name in parties)
     assert {file.stem for file in (tmp_path / "run" / "weights").iterdir()} == set(parties)
-    rates = {name: kept[name]._optimizers[0].param_groups[0] for name in parties}
+    made: dict[str, Any] = {name: kept[name].keep("optimizer", dict) for name in parties}
+    rates = {name: optimizer.param_groups[0] for name, optimizer in made.items()}
     assert [rates[name]["initial_lr"] for name in parties] == [0.2, 0.05, 0.01, 0.01]
     assert rates["clinic"]["lr"] == 0.01
     assert rates["bank"]["lr"] < 0.02  # the end of a cosine
@@ -535,7 +537,7 @@ def test_an_active_party_that_cheats_can_silence_one_party_and_read_another(
     It chooses the E and the dL_k/dR_k that party2 gets: the first step makes all weights of p_2
     alike, the next ones push every unit of h_2 below zero. Then the sum is party3's embedding.
     """
-    original_send, original_post = easter.passive_send, local.Mailboxes.post
+    original_send, original_carry = easter.passive_send, local.Mailboxes.send
     original_total = Masks.total
     true: dict[tuple[str, Moment], Tensor] = {}
     sums: dict[Moment, Tensor] = {}
@@ -548,7 +550,7 @@ def test_an_active_party_that_cheats_can_silence_one_party_and_read_another(
         sums[moment] = original_total(masks, messages, moment, shape)
         return sums[moment]
 
-    def post(mail: local.Mailboxes, message: Message) -> None:
+    def carry(mail: local.Mailboxes, message: Message, *given: Any) -> None:
         if (message.sender, message.receiver, message.phase) == ("party1", "party2", "train"):
             at, value = message.epoch * STEPS + message.step, message.value
             assert isinstance(value, Tensor)
@@ -557,11 +559,11 @@ def test_an_active_party_that_cheats_can_silence_one_party_and_read_another(
             elif message.kind is easter.GRADIENT:
                 size = -0.01 if at == 0 else 0.01 * 4**at if at < 5 else 0.0
                 message.value = torch.full_like(value, size)
-        original_post(mail, message)
+        original_carry(mail, message, *given)
 
     monkeypatch.setattr(easter, "passive_send", send)
     monkeypatch.setattr(Masks, "total", total)
-    monkeypatch.setattr(local.Mailboxes, "post", post)
+    monkeypatch.setattr(local.Mailboxes, "send", carry)
     tree = settings({"dim": 32}, model_options={"hidden": [32]}, schedule="constant", epochs=3)
     colonnade.run(tree, out=tmp_path / "run")
     first, last = Moment("train", 0, 0), Moment("train", 2, STEPS - 1)
@@ -635,7 +637,7 @@ def test_a_diverging_run_stops_and_says_who_and_what_to_do(
 ) -> None:
     tree = settings(options, lr=lr, epochs=30)
     with pytest.raises(
-        MaskError, match=r"cannot be masked: with 2 passive parties.*Lower the learning"
+        Diverged, match=r"cannot be masked: with 2 passive parties.*Lower the learning"
     ) as e:
         colonnade.run(tree, out=tmp_path / "run")
     assert any(
@@ -658,7 +660,7 @@ def test_not_a_byte_of_an_embedding_leaves_that_cannot_be_masked(
         original(me, active, part, embedding, moment)
 
     monkeypatch.setattr(easter, "passive_send", spoilt)
-    with pytest.raises(MaskError, match=r"cannot be masked"):
+    with pytest.raises(Diverged, match=r"cannot be masked"):
         colonnade.run(settings(), out=tmp_path / "run")
     rows = list(ledger.read(tmp_path / "run" / "ledger.jsonl"))
     assert not [r for r in rows if r["sender"] == "party3" and r["phase"] != "setup"]
@@ -808,7 +810,7 @@ def test_training_without_a_party_is_training_of_the_others(
     for name, party in there.items():
         for part, values in saved(tmp_path / "three", name).items():
             for key, value in values.items():
-                assert torch.equal(party.weights()[part][key], value), (name, part, key)
+                assert torch.equal(party.kept.weights()[part][key], value), (name, part, key)
     assert [row["loss"] for row in there["party1"].history] == [
         row["parties"]["party1"]["loss"] for row in three.history
     ]
@@ -816,11 +818,11 @@ def test_training_without_a_party_is_training_of_the_others(
 
 def test_training_goes_on_with_nothing_in_the_place_of_a_party_that_never_came() -> None:
     there = train_without(settings(partition=FOUR, epochs=4), {"party3"})
-    means = {k: v for k, v in there["party1"].weights().items() if k.startswith("mean of ")}
+    means = {k: v for k, v in there["party1"].kept.weights().items() if k.startswith("mean of ")}
     assert list(means) == ["mean of party3", "mean of party2", "mean of party4"]
     assert not means["mean of party3"]["total"].any()
     assert means["mean of party2"]["total"].any()
-    told, own = means["mean of party2"], there["party2"].weights()["mean of party2"]
+    told, own = means["mean of party2"], there["party2"].kept.weights()["mean of party2"]
     assert int(own["rows"]) == 4 * ROWS
     assert torch.equal(told["total"].float(), (own["total"] / own["rows"]).float())
     losses = [row["loss"] for row in there["party1"].history]

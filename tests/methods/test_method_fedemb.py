@@ -31,7 +31,8 @@ from colonnade.privacy.grouping import kmeans_groups
 from colonnade.report import load_schema
 from colonnade.results.observer import Observer
 from colonnade.results.result import Result
-from colonnade.role.party import Party, derive
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive
 from colonnade.runtime import local
 from colonnade.runtime.checkpoint import SharedStart
 from colonnade.runtime.drive import reproducible
@@ -145,16 +146,16 @@ def train(
 ) -> Seen:
     """Run it; keep the parties, copies of all messages, and what the server tuned to what."""
     seen = Seen() if seen is None else seen
-    run, post = local.run, local.Mailboxes.post
+    run, send = local.run, local.Mailboxes.send
     tune, models_of = fedemb.tune, fedemb.models_of
 
     def spied_run(members: dict[str, Party], *given: Any, **more: Any) -> Any:
         seen.parties.update(members)
         return run(members, *given, **more)
 
-    def spied_post(mail: local.Mailboxes, message: Message) -> None:
+    def spied_send(mail: local.Mailboxes, message: Message, *given: Any) -> None:
         seen.messages.append(replace(message, value=copy.deepcopy(message.value)))
-        post(mail, message)
+        send(mail, message, *given)
 
     def spied_tune(
         me: Party, joined: Joined, inputs: Tensor, targets: Tensor, cfg: FedEmb
@@ -171,7 +172,7 @@ def train(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "run", spied_run)
-        patch.setattr(local.Mailboxes, "post", spied_post)
+        patch.setattr(local.Mailboxes, "send", spied_send)
         patch.setattr(fedemb, "tune", spied_tune)
         patch.setattr(fedemb, "models_of", spied_models)
         watch(patch)
@@ -207,7 +208,7 @@ def forward(part: Part, x: Tensor) -> Tensor:
 def embeddings(party: Party, split: str = "train") -> Tensor:
     """As its private part is now: after the last round."""
     with party.evaluating():
-        return torch.cat([party.modules()["private"](batch.x) for batch in party.rows(split)])
+        return torch.cat([party.kept.modules()["private"](batch.x) for batch in party.rows(split)])
 
 
 def means(values: Tensor, membership: Tensor) -> Tensor:
@@ -238,7 +239,7 @@ def test_a_client_trains_by_itself_as_a_plain_loop(tmp_path: Path) -> None:
         private, public = seen.starts[name]
         plain = party.optimizer(private, public)
         with reproducible(1, False):
-            party.skip_to("train", 1, 0)  # in its first epoch, nothing is trained
+            party.progress.skip_to("train", 1, 0)  # in its first epoch, nothing is trained
             for phase, count in (("local", 2), ("train", 3)):
                 for _ in party.epochs(phase, count):
                     for batch in party.batches(shared=False):
@@ -791,7 +792,7 @@ def test_rounds_and_epochs(tmp_path: Path) -> None:
     assert ["loss" in row["party1"] for row in history] == [n != 4 for n in range(1, 9)]
     assert ["server" in row for row in history] == [n in (4, 6, 8) for n in range(1, 9)]
     assert ["ppm" in row["party2"] for row in history] == [n in (4, 6, 8) for n in range(1, 9)]
-    assert seen.parties["party1"].steps == 7 * 5
+    assert seen.parties["party1"].progress.steps == 7 * 5
     assert [m.epoch for m in seen.messages if m.kind is fedemb.PUBLIC][::3] == [0, 2, 4]
     alone = ["test_alone_accuracy" in row["party1"] for row in history]
     assert alone == ["server" in row for row in history]
@@ -863,7 +864,7 @@ def test_prediction_repeats_the_joint_evaluation(connect: str, tmp_path: Path) -
         assert torch.equal(found[name].codes, predictions["per_party"][name])
         assert torch.equal(predictions["per_party"][name], joint)
         assert float((found[name].codes == labels).double().mean()) == seen.metrics()[name]
-        public = party.modules()["public"](embeddings(party, "test"))
+        public = party.kept.modules()["public"](embeddings(party, "test"))
         assert torch.equal(predictions["returned"][name], public.argmax(1))
         before = forward(seen.parts(name)[-1], embeddings(party, "test"))
         assert torch.equal(predictions["alone"][name], before.argmax(1))

@@ -20,8 +20,9 @@ from colonnade.models.mlp import mlp
 from colonnade.privacy import homomorphic
 from colonnade.privacy.homomorphic import SEAL_BYTES, PaillierHolder, PaillierMultiplier
 from colonnade.role.method import bind
-from colonnade.role.party import Party, derive
+from colonnade.role.party import Party
 from colonnade.role.recipe import make_optimizer, rate_factor
+from colonnade.role.seeds import derive
 from colonnade.runtime import local
 from colonnade.wire import Ledger, Wire, ledger
 
@@ -106,7 +107,7 @@ def train(tree: Any, weights: str, hidden: tuple[int, ...] = ()) -> dict[str, Pa
     names, parties = list(federation.parties), federation.parties
     joint = Joint([party.shape for party in parties.values()], hidden)
     for name, start in getattr(joint, weights)(names).items():
-        parties[name].load_weights(start)
+        parties[name].kept.load(start)
     method = checked.found.method
 
     def begin(party: Party, wire: Wire) -> Any:
@@ -158,7 +159,7 @@ def by_hand(tree: Any, hidden: tuple[int, ...] = ()) -> tuple[Joint, list[float]
 
 def true_weight(parties: dict[str, Party], host: str) -> torch.Tensor:
     guest = next(iter(parties.values())).weights()[f"masked weight of {host}"]["weight"]
-    return guest + parties[host].weights()["accumulated mask"]["total"]
+    return guest + parties[host].kept.weights()["accumulated mask"]["total"]
 
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
@@ -179,7 +180,7 @@ def test_equals_a_split_network_written_by_hand(optimizer: str, fixed_point: boo
     for number, name in enumerate(parties):
         bottom: Any = joint.bottoms[number]
         for key, value in bottom.state_dict().items():
-            mine = parties[name].weights()["bottom"][key]
+            mine = parties[name].kept.weights()["bottom"][key]
             torch.testing.assert_close(mine, value, rtol=0, atol=within)
         if number:
             weight: Any = joint.weights[number]
@@ -188,7 +189,7 @@ def test_equals_a_split_network_written_by_hand(optimizer: str, fixed_point: boo
             first: Any = Joint([p.shape for p in parties.values()], (12,)).weights[number]
             assert (first.weight.detach().T - wanted).abs().max() > 50 * within  # it has learnt
     for key, value in joint.top.state_dict().items():
-        mine = parties["party1"].weights()["top"][key]
+        mine = parties["party1"].kept.weights()["top"][key]
         torch.testing.assert_close(mine, value, rtol=0, atol=within)
 
 

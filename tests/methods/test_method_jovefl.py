@@ -27,11 +27,16 @@ from colonnade.data import Moves
 from colonnade.errors import ConfigError, DataError, DataMissing, MethodError
 from colonnade.methods import jovefl
 from colonnade.methods.jovefl import JoVeFL
+from colonnade.methods.parts import participation
+from colonnade.methods.parts.chains import Chain
+from colonnade.methods.parts.coded import ServerEnd
 from colonnade.methods.parts.compression import Scalar
+from colonnade.methods.parts.scoring import logits_of
 from colonnade.partition import cut
 from colonnade.report import load_schema
 from colonnade.results.result import Result
-from colonnade.role.party import Party, derive
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive
 from colonnade.runtime import local
 from colonnade.runtime.drive import reproducible
 from colonnade.wire import Message, codec, ledger
@@ -142,19 +147,19 @@ def train(
     """Run it, and keep the parties and copies of all messages."""
     parties: dict[str, Party] = {}
     messages: list[Message] = []
-    run, post = local.run, local.Mailboxes.post
+    run, send = local.run, local.Mailboxes.send
 
     def spied_run(members: dict[str, Party], *given: Any, **more: Any) -> Any:
         parties.update(members)
         return run(members, *given, **more)
 
-    def spied_post(mail: local.Mailboxes, message: Message) -> None:
+    def spied_send(mail: local.Mailboxes, message: Message, *given: Any) -> None:
         messages.append(replace(message, value=copy.deepcopy(message.value)))
-        post(mail, message)
+        send(mail, message, *given)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(local, "run", spied_run)
-        patch.setattr(local.Mailboxes, "post", spied_post)
+        patch.setattr(local.Mailboxes, "send", spied_send)
         watch(patch)
         result = colonnade.run(tree, out=folder, **named)
     return Seen(result, parties, messages)
@@ -417,7 +422,7 @@ def doubled(tree: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("strategy", ["fedavgm", "fedadagrad", "fedadam", "fedyogi"])
 def test_the_server_may_remember(strategy: str, tmp_path: Path) -> None:
-    """The options reach the strategy, whose formulas tests/test_aggregation.py checks."""
+    """The options reach the strategy, whose formulas parts/test_aggregation.py checks."""
     options = {"strategy": strategy, "server_lr": 0.4, "server_momentum": 0.6}
     options |= {"server_beta2": 0.7, "server_epsilon": 0.05}
     seen = train(tmp_path / "run", settings(options))
@@ -471,22 +476,24 @@ def moments(found: list[Moment]) -> Callable[[pytest.MonkeyPatch], None]:
     def watch(patch: pytest.MonkeyPatch) -> None:
         original = jovefl.begin_epoch
 
-        def velocities(chain: jovefl.Chain) -> list[Tensor | None]:
+        def velocities(chain: Chain) -> list[Tensor | None]:
             store = chain.optimizer.state
-            parameters = [*chain.head.parameters(), *chain.embed.parameters()]
+            embed, head = chain.layers
+            parameters = [*head.parameters(), *embed.parameters()]
             found = [store[p].get("momentum_buffer") if p in store else None for p in parameters]
             return [None if buffer is None else buffer.clone() for buffer in found]
 
         async def begin(me: Party, servers: Any, chains: Any, cfg: JoVeFL, epoch: int) -> None:
             chain = chains[0]
-            embed, head, momentum = copied(chain.embed), copied(chain.head), velocities(chain)
+            embed, head = (copied(layer) for layer in chain.layers)
+            momentum = velocities(chain)
             await original(me, servers, chains, cfg, epoch)
             found.append(
                 Moment(
                     me.name,
                     epoch,
-                    (embed, copied(chain.embed)),
-                    (head, copied(chain.head)),
+                    (embed, copied(chain.layers[0])),
+                    (head, copied(chain.layers[1])),
                     (momentum, velocities(chain)),
                 )
             )
@@ -535,34 +542,6 @@ def test_after_a_round_all_heads_are_the_mean_of_all_and_embeddings_are_untouche
         assert set(answers[number]["buffers"]) == (names if kind == "shared" else set())
     for message in seen.down():
         assert same(told(message)["parameters"], answers[told(message)["number"]]["parameters"])
-
-
-def test_statistics_of_the_batch_at_hand_are_used_in_an_evaluation_too() -> None:
-    options, clients = assembled(settings(CUT | {"batch_norm": "batch"}, **RESNET))
-    embed, head = jovefl.models_of(clients["party1"], options)
-    embed.eval(), head.eval()
-    x = torch.randn(20, 1, 5, 8)
-    with torch.no_grad():
-        few, many = head(embed(x[:10])), head(embed(x))[:10]
-    assert not torch.allclose(few, many, atol=1e-3)
-    assert not list(embed.buffers()) and not list(head.buffers())
-
-
-def test_batch_statistics_of_own_networks(tmp_path: Path) -> None:
-    """Not only BatchNorm2d forgets."""
-    (tmp_path / "net.py").write_text(
-        "from torch import nn\n"
-        "def build(shape, out):\n"
-        "    size = shape[0] * shape[1] * shape[2]\n"
-        "    norm = nn.BatchNorm1d(6)\n"
-        "    return nn.Sequential(nn.Flatten(), nn.Linear(size, 6), norm, nn.Linear(6, out))\n"
-    )
-    tree = settings({"batch_norm": "batch", "cut": "1"}, model=f"{tmp_path / 'net.py'}:build")
-    tree["model_options"] = {}
-    options, clients = assembled(tree)
-    _, head = jovefl.models_of(clients["party1"], options)
-    assert [type(layer) for layer in head.children()] == [nn.BatchNorm1d, nn.Linear]
-    assert not list(head.buffers())
 
 
 @pytest.mark.parametrize("momentum", ["keep", "reset"])
@@ -766,8 +745,8 @@ def test_the_server_lowers_the_rate_of_all(
     def watch(patch: pytest.MonkeyPatch) -> None:
         original = jovefl.head_message
 
-        def message(me: Party, chain: jovefl.Chain, number: int, cfg: JoVeFL) -> Any:
-            truth[me.name, number] = judged(me, chain.embed, chain.head, judge)
+        def message(me: Party, chain: Chain, number: int, cfg: JoVeFL) -> Any:
+            truth[me.name, number] = judged(me, *chain.layers, judge)
             return original(me, chain, number, cfg)
 
         patch.setattr(jovefl, "head_message", message)
@@ -799,7 +778,9 @@ def test_the_server_lowers_the_rate_of_all(
     assert found[-1] is None and 5 < len(found) < 30 and 0.25 in found
     steps = math.ceil(ROWS * 0.8 / SIZE)
     for party in seen.clients.values():
-        own = [rate for optimizer, rate in used if optimizer is party._kept["optimizer"]]
+        own = [
+            rate for optimizer, rate in used if optimizer is party.keep("optimizer", lambda: None)
+        ]
         assert own == pytest.approx([0.2 * rate for rate in found if rate for _ in range(steps)])
 
 
@@ -838,7 +819,9 @@ def test_without_communication_everybody_keeps_the_same_schedule_alone(tmp_path:
         wanted = torchs_rates(signals, "max", patience=1, warmup=3)
         assert wanted[-1] is None and None not in wanted[:-1]
         lengths.append(len(signals))
-        own = [rate for optimizer, rate in used if optimizer is party._kept["optimizer"]]
+        own = [
+            rate for optimizer, rate in used if optimizer is party.keep("optimizer", lambda: None)
+        ]
         steps = len(own) // len(signals)
         expected = [0.2 * rate for rate in wanted if rate for _ in range(steps)]
         assert own == pytest.approx(expected)
@@ -872,7 +855,7 @@ def interrupt_after(patch: pytest.MonkeyPatch, steps: int) -> None:
 
 def interrupt_at_the_end(patch: pytest.MonkeyPatch) -> None:
     """Ctrl-C when all clients have left, and the server has not."""
-    original = jovefl.gather
+    original = participation.gather
 
     async def gather(*given: Any) -> Any:
         heads = await original(*given)
@@ -880,17 +863,13 @@ def interrupt_at_the_end(patch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
         return heads
 
-    patch.setattr(jovefl, "gather", gather)
+    patch.setattr(participation, "gather", gather)
 
 
 ENDING = {"rate": "plateau", "patience": 1, "factor": 0.5, "reductions": 2}
 RESUMED: list[tuple[dict[str, Any], dict[str, Any], tuple[int, ...]]] = [
     (ENDING | {"adopt": "insured"}, {"seed": 0}, (60, 0)),
-    (
-        ENDING | {"adopt": "blend", "compress": "scalar", "prox": 0.1, "strategy": "fedyogi"},
-        {},
-        (99,),
-    ),
+    (ENDING | {"compress": "scalar", "prox": 0.1, "strategy": "fedyogi"}, {}, (60,)),
     (
         CUT | {"momentum": "reset", "absence": 0.3, "compress": "topk"},
         RESNET | {"epochs": 5, "partition": THREE},
@@ -925,65 +904,9 @@ def test_resume_equals_uninterrupted(
         assert "loss" in trained[-1]["party1"] and "loss_alone" not in trained[-1]["party1"]
 
 
-# ---- whether a head is adopted -------------------------------------------------------------------
+# ---- never worse: the insurance ------------------------------------------------------------------
 
 CHOOSING: dict[str, Any] = {"data": {"validation": 0.3, "train_rows": 200}, "epochs": 8, "seed": 7}
-
-
-@pytest.mark.parametrize("how", ["better", "blend"])
-def test_a_client_takes_as_much_as_its_validation_rows_recommend(how: str, tmp_path: Path) -> None:
-    taken: list[float] = []
-
-    def watch(patch: pytest.MonkeyPatch) -> None:
-        original = jovefl.adopt
-
-        def adopt(me: Party, chain: jovefl.Chain, answer: Any, cfg: JoVeFL) -> None:
-            old, known = copied(chain.head), "accuracy" in me.state
-            before = judged(me, chain.embed, chain.head, "validation")[0]
-            original(me, chain, answer, cfg)
-            after = judged(me, chain.embed, chain.head, "validation")[0]
-            new = answer["parameters"] | answer["buffers"]
-            if not known:  # nothing was trained yet
-                assert same(copied(chain.head), new)
-                return
-            assert after >= before
-            scores = {}
-            for part in (0.0, 0.25, 0.5, 0.75, 1.0) if how == "blend" else (0.0, 1.0):
-                mixed = copy.deepcopy(chain.head)
-                mixture = {k: (1 - part) * old[k].double() + part * new[k].double() for k in old}
-                mixed.load_state_dict(
-                    {k: v.round() if old[k].dtype == torch.int64 else v for k, v in mixture.items()}
-                )
-                scores[part] = judged(me, chain.embed, mixed, "validation")[0], mixed
-            assert after == max(score for score, _ in scores.values())
-            best = max(part for part, (score, _) in scores.items() if score == after)
-            close(copied(chain.head), scores[best][1].state_dict())
-            taken.append(best)
-
-        patch.setattr(jovefl, "adopt", adopt)
-
-    network = (CUT, RESNET | {"epochs": 5}) if how == "blend" else ({}, {})
-    tree = settings(network[0] | {"adopt": how}, **(CHOOSING | network[1]))
-    seen = train(tmp_path / "run", tree, watch)
-    assert min(taken) < 0.5 < max(taken)
-    assert how == "better" or set(taken) - {0.0, 1.0}
-    logged = [
-        row["parties"][name]["adopted"] for row in seen.result.history[1:] for name in seen.clients
-    ]
-    assert sorted(logged) == sorted(taken)
-    fits_its_schema(seen.result)
-
-
-def test_a_head_that_is_refused_leaves_the_momentum_alone(tmp_path: Path) -> None:
-    found: list[Moment] = []
-    tree = settings({"adopt": "better", "momentum": "reset"}, **CHOOSING)
-    train(tmp_path / "run", tree, moments(found))
-    refused = [m for m in found if m.epoch and same(*m.head)]
-    assert refused and len(refused) < len(found) - 2
-    for moment in found:
-        buffer = moment.momentum[1][0]
-        if moment.epoch:
-            assert buffer is not None and bool(buffer.any()) is same(*moment.head)
 
 
 INSURED: list[tuple[dict[str, Any], dict[str, Any]]] = [
@@ -1029,7 +952,7 @@ def test_an_insured_client_mixes_its_networks_as_its_validation_rows_prefer(
     for name in seen.clients:
         me = seen.parties[name]
         shared, alone = (
-            jovefl.logits_of(me, jovefl.models_of(me, cfg, prefix), "validation").softmax(1)
+            logits_of(me, "validation", *jovefl.models_of(me, cfg, prefix)).softmax(1)
             for prefix in ("", "alone ")
         )
         labels = me.splits["validation"].y
@@ -1044,18 +967,6 @@ def test_an_insured_client_mixes_its_networks_as_its_validation_rows_prefer(
         assert seen.parties[name].history[-1]["mixture"] == part
         chosen.append(part)
     assert any(0 < part < 1 for part in chosen)
-
-
-def test_of_equal_mixtures_the_evenest() -> None:
-    logits, labels = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
-    mixture = jovefl.Mixture()
-    mixture.part.fill_(0.25)
-    mixture.choose(logits, logits, labels)
-    assert float(mixture.part) == 0.5
-    sure = 20 * torch.nn.functional.one_hot(labels, 3).float()
-    mixture.choose(-sure, sure, labels)
-    assert float(mixture.part) == 0.0
-    assert torch.allclose(mixture(-sure, sure), sure.log_softmax(1))
 
 
 def test_the_insurance_does_not_change_what_is_shared(tmp_path: Path) -> None:
@@ -1130,7 +1041,7 @@ def test_a_round_to_which_nobody_comes(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_absences_and_bits(tmp_path: Path) -> None:
-    options = {"absence": 0.4, "deadline": 0.5, "quorum": 2, "compress": "scalar", "adopt": "blend"}
+    options = {"absence": 0.4, "deadline": 0.5, "quorum": 2, "compress": "scalar"}
     tree = settings(options, epochs=5, partition=THREE, data=HELD)
     first = train(tmp_path / "first", tree)
     again = train(tmp_path / "again", tree)
@@ -1200,7 +1111,7 @@ def test_nobody_waits_for_a_slow_client_in_async_mode(everybody: Seen, tmp_path:
     slow = {"dim": 24, "pace": {"party1": 10.0}}
     tree = settings(slow | {"mode": "async"}, **COMPARED)
     seen = train(tmp_path / "run", tree)
-    assert {name: party.clock for name, party in seen.clients.items()} == {
+    assert {name: party.progress.clock for name, party in seen.clients.items()} == {
         "party1": 100.0,
         "party2": 10.0,
         "party3": 10.0,
@@ -1212,7 +1123,7 @@ def test_nobody_waits_for_a_slow_client_in_async_mode(everybody: Seen, tmp_path:
     assert again.result.weights_sha256 == seen.result.weights_sha256
     near(seen, everybody)
     waiting = train(tmp_path / "sync", settings(slow, **(COMPARED | {"epochs": 3})))
-    assert [party.clock for party in waiting.clients.values()] == [30.0, 21.0, 21.0]
+    assert [party.progress.clock for party in waiting.clients.values()] == [30.0, 21.0, 21.0]
     fits_its_schema(seen.result)
 
 
@@ -1244,7 +1155,7 @@ def test_who_gets_no_answer_goes_on_alone_and_ignores_a_late_one(tmp_path: Path)
     def watch(patch: pytest.MonkeyPatch) -> None:
         original = jovefl.adopt
 
-        def adopt(me: Party, chain: jovefl.Chain, answer: Any, cfg: JoVeFL) -> None:
+        def adopt(me: Party, chain: Chain, answer: Any, cfg: JoVeFL) -> None:
             assert answer["to"] == me.state["sent"]
             adopted[me.name].append(answer["to"])
             original(me, chain, answer, cfg)
@@ -1359,23 +1270,24 @@ def test_compressed_heads(
     ups: dict[tuple[str, int], Up] = {}
 
     def watch(patch: pytest.MonkeyPatch) -> None:
-        message, found = jovefl.head_message, jovefl.parameters_from
+        message, hear = jovefl.head_message, ServerEnd.hear
 
-        def spied_message(me: Party, chain: jovefl.Chain, number: int, cfg: JoVeFL) -> Any:
+        def spied_message(me: Party, chain: Chain, number: int, cfg: JoVeFL) -> Any:
             before = dict(me.state.get("error", {}))
             value = message(me, chain, number, cfg)
             after = dict(me.state.get("error", {}))
-            ups[me.name, number] = Up(copied(chain.head), before, after, {})
+            ups[me.name, number] = Up(copied(chain.layers[1]), before, after, {})
             return value
 
-        def spied_found(me: Party, name: str, value: Any, cfg: JoVeFL) -> Any:
-            tree = found(me, name, value, cfg)
-            assert tree is not None
-            ups[name, value["number"]].found = tree
-            return tree
+        def spied_hear(end: ServerEnd, messages: Any) -> Any:
+            trees = hear(end, messages)
+            assert trees.keys() == messages.keys()
+            for name, tree in trees.items():
+                ups[name, messages[name]["number"]].found = tree
+            return trees
 
         patch.setattr(jovefl, "head_message", spied_message)
-        patch.setattr(jovefl, "parameters_from", spied_found)
+        patch.setattr(ServerEnd, "hear", spied_hear)
 
     seen = train(tmp_path / "run", settings(options | {"dim": 24}, **COMPARED), watch)
     numbers = 24 * 10 + 10
@@ -1414,14 +1326,14 @@ def test_a_difference_to_what_is_no_longer_known_does_not_count(tmp_path: Path) 
     found: dict[tuple[str, int], bool] = {}
 
     def watch(patch: pytest.MonkeyPatch) -> None:
-        original = jovefl.parameters_from
+        original = ServerEnd.hear
 
-        def spied(me: Party, name: str, value: Any, cfg: JoVeFL) -> Any:
-            tree = original(me, name, value, cfg)
-            found[name, value["number"]] = tree is not None
-            return tree
+        def spied(end: ServerEnd, messages: Any) -> Any:
+            trees = original(end, messages)
+            found.update({(n, told["number"]): n in trees for n, told in messages.items()})
+            return trees
 
-        patch.setattr(jovefl, "parameters_from", spied)
+        patch.setattr(ServerEnd, "hear", spied)
 
     options = {"compress": "scalar", "contact": 3.0, "pace": {"party1": 5.0}}
     seen = train(tmp_path / "run", settings(options, epochs=4), watch)
@@ -1463,16 +1375,16 @@ def test_a_server_without_memory_asks_for_whole_heads(tmp_path: Path) -> None:
     calls: list[int] = []
 
     def watch(patch: pytest.MonkeyPatch) -> None:
-        merge = jovefl.merge
+        hear = ServerEnd.hear
 
-        def forgetful(me: Party, heads: Any, cfg: Any) -> None:
+        def forgetful(end: ServerEnd, messages: Any) -> Any:
             calls.append(1)
             if len(calls) == 3:
                 for key in ("head", "known"):
-                    me.state.pop(key)
-            merge(me, heads, cfg)
+                    end.memory.pop(key)
+            return hear(end, messages)
 
-        patch.setattr(jovefl, "merge", forgetful)
+        patch.setattr(ServerEnd, "hear", forgetful)
 
     seen = train(tmp_path / "run", settings({"compress": "scalar"}, epochs=5), watch)
     answers = [told(message) for message in seen.down()]
@@ -1544,18 +1456,6 @@ def test_views_of_unequal_size_fit_one_head(fit: str, tmp_path: Path) -> None:
     for name, prediction in colonnade.load(seen.result.path).predict().items():
         right = int((prediction.codes == truth).sum()) / len(truth)
         assert right == seen.accuracies()[name]
-
-
-@pytest.mark.parametrize("at", ["stem", "stage1", "stage2", "stage3"])
-def test_where_a_network_is_cut(at: str) -> None:
-    """What is in front of the cut is ξ, what is behind it θ; together they are the network."""
-    options, clients = assembled(settings({"cut": at, "fit": "none"}, **RESNET))
-    embed, head = jovefl.models_of(clients["party1"], options)
-    names = ["stem", "stage1", "stage2", "stage3", "embedding"]
-    behind = names[names.index(at) + 1 :]
-    assert [name for name, _ in head.named_children()] == behind
-    assert len(list(embed.children())) == len(names) - len(behind)
-    assert isinstance(list(head.modules())[-1], nn.Linear)  # and no ReLU behind it
 
 
 def test_a_table_can_be_cut_too(tmp_path: Path) -> None:
@@ -1870,7 +1770,19 @@ def test_nothing_but_heads_and_numbers_crosses(
             ConfigError,
             r"rate = 'plateau' decides by validation rows, and there are none",
         ),
-        ({"adopt": "better"}, {}, ConfigError, r"adopt = 'better' .*set data.validation = 0.1"),
+        (
+            {"adopt": "better"},
+            {},
+            ConfigError,
+            "jovefl.adopt = 'better': removed, .*use 'always', or",
+        ),
+        (
+            {"adopt": "blend"},
+            {},
+            ConfigError,
+            "jovefl.adopt = 'blend': removed, .*use 'always', or",
+        ),
+        ({"adopt": "never"}, {}, ConfigError, "adopt = 'never': must be one of always, insured"),
         ({"adopt": "insured"}, {}, ConfigError, "adopt = 'insured' decides by validation rows"),
         (
             {"away": {"party9": [1]}, "pace": {"nobody": 2.0}, "deadline": 1.0},
@@ -1934,7 +1846,7 @@ def test_one_client_is_enough() -> None:
         "b": "client",
     }
     alone = settings({"share": "nothing", "adopt": "insured"})  # insured against nothing
-    assert not jovefl.needs_judge(config.load(alone).options)
+    assert not jovefl.why_judged(config.load(alone).options)
 
 
 def test_a_network_that_cannot_be_cut(tmp_path: Path) -> None:

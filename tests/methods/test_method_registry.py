@@ -13,8 +13,8 @@ from colonnade import config, methods
 from colonnade.errors import MethodError, WireError
 from colonnade.methods import aggvfl, easter, splitnn
 from colonnade.role.method import Method, active_and_passives, bind
-from colonnade.role.party import Party, Schedule
-from colonnade.role.recipe import Recipe
+from colonnade.role.party import Party
+from colonnade.role.recipe import Recipe, Schedule
 from colonnade.wire import Kind, Peer, recv_any
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_method.py"

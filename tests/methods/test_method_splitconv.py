@@ -15,8 +15,8 @@ from colonnade import assembly, config, store
 from colonnade.data import Moves
 from colonnade.methods.splitconv import METHOD
 from colonnade.models import split, vgg16
-from colonnade.role.party import derive
 from colonnade.role.recipe import make_optimizer, rate_factor
+from colonnade.role.seeds import derive
 from colonnade.wire import ledger
 
 ROWS, TEST, SIZE, EPOCHS = 120, 40, 50, 2

@@ -16,8 +16,9 @@ from colonnade import assembly, config, store
 from colonnade.methods.splitnn import SplitNN, join
 from colonnade.models import network
 from colonnade.role.method import bind
-from colonnade.role.party import Party, derive
+from colonnade.role.party import Party
 from colonnade.role.recipe import make_optimizer, rate_factor
+from colonnade.role.seeds import derive
 from colonnade.runtime import local
 from colonnade.wire import Ledger, Wire, ledger
 
@@ -227,13 +228,13 @@ def test_training_goes_on_without_a_party(tmp_path: Path) -> None:
     whole = colonnade.run(tree, out=tmp_path / "whole")
     there = train(tree, {"party3"})
     assert list(there) == ["party1", "party2", "party4"]
-    weights = there["party1"].weights()
+    weights = there["party1"].kept.weights()
     assert int(weights["mean of party3"]["rows"]) == 0
     assert not weights["mean of party3"]["total"].any()
     assert int(weights["mean of party2"]["rows"]) == 2 * 300
     losses = [row["loss"] for row in there["party1"].history]
     assert losses[1] < losses[0]
-    assert there["party2"].weights_sha256() != whole.weights_sha256["party2"]
+    assert there["party2"].kept.sha256() != whole.weights_sha256["party2"]
 
     quarters = {"kind": "rectangles", "rectangles": [[0, 0, 4, 4], [0, 4, 4, 4], [4, 4, 4, 4]]}
     parties = {"party1": {}, "party2": {}, "party4": {}}
@@ -242,7 +243,7 @@ def test_training_goes_on_without_a_party(tmp_path: Path) -> None:
     for name, party in there.items():
         for part, values in kept(tmp_path / "three", name).items():
             for key, value in values.items():
-                assert torch.equal(party.weights()[part][key], value), (name, part, key)
+                assert torch.equal(party.kept.weights()[part][key], value), (name, part, key)
 
 
 def test_a_run_goes_on_without_a_party_that_it_has_learnt_from(
@@ -262,7 +263,7 @@ def test_a_run_goes_on_without_a_party_that_it_has_learnt_from(
     assert int(before["rows"]) == 300
     there = train(tree, {"party3"}, since=copy.deepcopy(first))
     assert [row["epoch"] for row in there["party1"].history] == [1, 2]
-    after = there["party1"].weights()
+    after = there["party1"].kept.weights()
     assert int(after["mean of party2"]["rows"]) == 2 * 300
     assert all(torch.equal(after["mean of party3"][name], value) for name, value in before.items())
     assert not torch.equal(after["top"]["0.weight"], first["party1"]["kept"]["top"]["0.weight"])

@@ -30,6 +30,10 @@ def no_room() -> None:
     raise Full
 
 
+def part(sender: str, receiver: str) -> Part:
+    return Part(7, 1, sender, receiver, "embedding", 0, "train", 0, 0, 1, 3, bytes(32))
+
+
 class End:
     """One process: its link, and what has come out of it."""
 
@@ -42,7 +46,7 @@ class End:
 
     def send(self, size: int) -> None:
         text = f"{self.number}:{'x' * size}"
-        self.link.send(no_room, control=Control(word="w", content=text))
+        self.link.send(no_room, Control("w", text))
         self.number += 1
         self.sent.append(text)
 
@@ -67,9 +71,9 @@ class End:
 def join(a: End, b: End) -> tuple[Connection, Connection]:
     """Both say hello, and hear each other."""
     ours, theirs = Connection(lambda: None), Connection(lambda: None)
-    hello = parse(a.link.hello("{}"))[0].hello
+    hello = parse(a.link.hello("{}"))[0].body
     b.link.attach(theirs, hello)
-    a.link.attach(ours, parse(b.link.hello("{}"))[0].hello)
+    a.link.attach(ours, parse(b.link.hello("{}"))[0].body)
     return ours, theirs
 
 
@@ -114,7 +118,7 @@ class Network(RuleBasedStateMachine):
         try:
             self.ends[name].send(size)
         except Full:
-            assert self.ends[name].link._unacked
+            assert not self.ends[name].link.flushed()
 
     @precondition(lambda self: self.wires)
     @rule(
@@ -170,7 +174,7 @@ class Network(RuleBasedStateMachine):
         """The one who listens has taken a connection of which the other never hears again."""
         wire = Connection(lambda: None)
         bank, shop = self.ends["bank"], self.ends["shop"]
-        shop.link.attach(wire, parse(bank.link.hello("{}"))[0].hello)
+        shop.link.attach(wire, parse(bank.link.hello("{}"))[0].body)
         shop.take_in()
         shop.link.detach(wire, "cut")
 
@@ -247,11 +251,6 @@ class TestNetwork(Network.TestCase):  # type: ignore[misc,name-defined]
 def test_nothing_overtakes_when_a_connection_is_replaced() -> None:
     """A reader of the old connection, stopped at the worst moment, must not come out of turn."""
     bank, shop = End("bank", "shop"), End("shop", "bank")
-    _, theirs = join(bank, shop)
-    shop.take_in()
-    for _ in range(3):
-        bank.send(1)
-    frames = [data for _, data in bank.link._unacked]
     plain, stopped, go_on = shop.inbox.put, threading.Event(), threading.Event()
 
     class Slow(SimpleQueue):  # type: ignore[type-arg]
@@ -261,7 +260,12 @@ def test_nothing_overtakes_when_a_connection_is_replaced() -> None:
                 go_on.wait(1)
             plain(event)
 
-    shop.link._inbox = Slow()
+    shop.link = Link("shop", "bank", os.urandom(16), Slow())
+    ours, theirs = join(bank, shop)
+    shop.take_in()
+    for _ in range(3):
+        bank.send(1)
+    frames = waiting(ours)
     reader = threading.Thread(target=shop.link.incoming, args=(theirs, frames[0]))
     reader.start()
     assert stopped.wait(5)
@@ -280,6 +284,14 @@ def test_nothing_overtakes_when_a_connection_is_replaced() -> None:
     assert [text.partition(":")[0] for text in shop.got] == ["0", "1"]
 
 
+def waiting(wire: Connection) -> list[bytes]:
+    """The frames that are to leave over a connection."""
+    frames = []
+    while not wire.queue.empty():
+        frames.append(wire.queue.get() or b"")
+    return frames
+
+
 def refused(end: End, wire: Connection, data: bytes, match: str) -> None:
     """With nothing changed but when something last came."""
 
@@ -295,24 +307,24 @@ def refused(end: End, wire: Connection, data: bytes, match: str) -> None:
 
 def test_what_is_refused_changes_nothing() -> None:
     bank, shop = End("bank", "shop"), End("shop", "bank")
-    _, wire = join(bank, shop)
+    ours, wire = join(bank, shop)
     shop.take_in()
     shop.send(3)
-    pair = shop.link._pair
-    refused(shop, wire, b"", "0 bytes are not a frame")
-    unsent = pack(Frame(number=1, ack=2, pair=pair, control=Control()))
+    bank.send(1)
+    pair = parse(waiting(ours)[0])[0].pair
+    refused(shop, wire, b"", "'bank' sent 0 bytes that are not a frame")
+    unsent = pack(Frame(number=1, ack=2, pair=pair, body=Control("w")))
     refused(shop, wire, unsent, "frame 2, which was never sent")
-    refused(shop, wire, pack(Frame(ack=1, pair=pair, hello=Hello())), "in the middle")
+    refused(shop, wire, pack(Frame(0, 1, pair, Hello(incarnation=bytes(16)))), "in the middle")
     refused(shop, wire, pack(Frame(number=1, ack=1, pair=pair)), "as a numbered frame")
-    early = [pack(Frame(number=n, pair=pair, control=Control())) for n in (3, 4, 5, 6)]
+    early = [pack(Frame(number=n, pair=pair, body=Control("w"))) for n in (3, 4, 5, 6)]
     for data in early[:3]:
         shop.link.incoming(wire, data)
     refused(shop, wire, pack(parse(early[3])[0]), "far too early")
     for data in early:
         shop.link.refused.clear()
         other = parse(data)[0]
-        other.pair += 1
-        shop.link.incoming(wire, pack(other))
+        shop.link.incoming(wire, pack(other._replace(pair=pair + 1)))
         assert shop.link.refused == {"another run or process": 1}
     assert shop.inbox.empty()
 
@@ -322,20 +334,23 @@ def test_a_hello_that_has_heard_too_much_changes_nothing() -> None:
     ours, theirs = join(bank, shop)
     bank.take_in()
     bank.send(1)
-    hello = parse(shop.link.hello("{}"))[0].hello
-    hello.received = 7
+    hello = parse(shop.link.hello("{}"))[0].body
+    hello = hello._replace(received=7)
     with pytest.raises(CodecError, match="frame 7, which was never sent"):
         bank.link.attach(Connection(lambda: None), hello)
-    assert bank.link._connection is ours and not bank.link.flushed()
-    assert shop.link._connection is theirs
+    assert bank.link.up and not bank.link.flushed()
+    bank.send(2)
+    assert [parse(data)[0].number for data in waiting(ours)] == [1, 2]  # the old one still stands
+    shop.send(1)
+    assert len(waiting(theirs)) == 1
 
 
 def test_a_gap_that_stays_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     bank, shop = End("bank", "shop"), End("shop", "bank")
-    _, wire = join(bank, shop)
+    ours, wire = join(bank, shop)
     for _ in range(3):
         bank.send(1)
-    frames = [data for _, data in bank.link._unacked]
+    frames = waiting(ours)
     shop.link.incoming(wire, frames[2])
     assert not shop.link.gaping()
     now = time.monotonic()
@@ -358,21 +373,25 @@ def test_a_silent_peer_is_noticed_and_a_living_one_beats(monkeypatch: pytest.Mon
     assert ours.queue.empty()  # it has spoken lately
     bank.link.beat(3)
     shop.link.incoming(theirs, ours.queue.get() or b"")
-    assert not shop.link.deaf(3) and shop.link._arrived == 0
+    assert not shop.link.deaf(3)
+    shop.take_in()
+    assert not shop.got  # a beat is no word
     shop.link.close()
     assert not shop.link.deaf(0)  # that is known already
 
 
 def test_a_window_that_stays_full_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     bank, shop = End("bank", "shop"), End("shop", "bank")
-    ours, _ = join(bank, shop)
+    ours, theirs = join(bank, shop)
+    shop.send(1)
     with pytest.raises(Full):
         for _ in range(20):
             bank.send(10)
     now = time.monotonic()
     assert 0 < bank.link.stuck(now) < 60 and bank.link.stuck(now + 100) > 99
     monkeypatch.setattr(links.time, "monotonic", lambda: now + 90)
-    bank.link.incoming(ours, pack(Frame(ack=1, pair=bank.link._pair)))
+    pair = parse(waiting(theirs)[0])[0].pair
+    bank.link.incoming(ours, pack(Frame(0, 1, pair)))
     assert bank.link.stuck(now + 100) < 11  # it took something in
 
 
@@ -421,23 +440,28 @@ def test_what_is_passed_on_late_is_acknowledged_late() -> None:
     """Else a party could fill the memory of a hub that waits for the receiver."""
     hub, shop, passed = End("hub", "shop"), End("shop", "hub"), SimpleQueue[Any]()
 
-    def route(part: Any) -> SimpleQueue[Any]:
+    def route(part: Part) -> SimpleQueue[Any]:
         if part.sender != "shop":
             raise CodecError("in the name of another")
         return passed
 
-    hub.link._route = route
+    hub.link = Link("hub", "shop", os.urandom(16), hub.inbox, route)
     ours, theirs = join(hub, shop)
     hub.take_in()
-    shop.link.send(no_room, [b"abc"], part=Part(sender="shop", receiver="bank"))
+
+    def acknowledged() -> int:
+        hub.send(1)
+        return max(parse(data)[0].ack for data in waiting(ours))
+
+    shop.link.send(no_room, part("shop", "bank"), [b"abc"])
     shop.send(1)
     for _ in range(2):
         hub.link.incoming(ours, theirs.queue.get() or b"")
     hub.take_in()
-    assert hub.got == ["0:x"] and hub.link._taken == 0
+    assert hub.got == ["0:x"] and acknowledged() == 0
     event = passed.get()
     assert bytes(event.tail) == b"abc"
     hub.link.took(event)
-    assert hub.link._taken == 2
-    shop.link.send(no_room, part=Part(sender="bank", receiver="hub"))
+    assert acknowledged() == 2
+    shop.link.send(no_room, part("bank", "hub"))
     refused(hub, ours, theirs.queue.get() or b"", "in the name of another")

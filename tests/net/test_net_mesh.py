@@ -192,28 +192,28 @@ def test_a_hello_in_the_name_of_another(authority: Path) -> None:
     bank = mesh("bank", authority / "bank", address, log)
     hello = Hello(protocol=PROTOCOL, party="telco", incarnation=b"x" * 16, agreed="{}")
     with running(bank):
-        (answer,) = call(authority, "shop", address, pack(Frame(hello=hello)))
-    assert "certificate is that of 'shop', the hello that of 'telco'" in answer.refusal.reasons[0]
+        (answer,) = call(authority, "shop", address, pack(Frame(body=hello)))
+    assert "certificate is that of 'shop', the hello that of 'telco'" in answer.body.reasons[0]
     assert said(log, "the hello that of 'telco'")()
 
 
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"protocol": 99}, "protocol 99"),
+        ({"protocol": 99}, "protocol 99 at 'shop', 2 at 'bank'"),
         ({"incarnation": b""}, "without an incarnation"),
         ({"agreed": "not JSON"}, "not JSON"),
         ({"agreed": "[]"}, "not JSON"),
         ({"agreed": "[" * 100_000}, "not JSON"),
     ],
 )
-def test_a_hello_that_is_none(authority: Path, changes: dict[str, Any], why: str) -> None:
+def test_a_malformed_hello(authority: Path, changes: dict[str, Any], why: str) -> None:
     address, log = f"127.0.0.1:{port()}", list[str]()
     bank = mesh("bank", authority / "bank", address, log)
     given = {"protocol": PROTOCOL, "party": "shop", "incarnation": b"x" * 16, "agreed": "{}"}
     with running(bank):
-        (answer,) = call(authority, "shop", address, pack(Frame(hello=Hello(**given | changes))))
-    assert why in answer.refusal.reasons[0]
+        (answer,) = call(authority, "shop", address, pack(Frame(body=Hello(**given | changes))))
+    assert why in answer.body.reasons[0]
 
 
 def test_tls_1_2_is_refused(authority: Path) -> None:

@@ -189,20 +189,32 @@ def stream(folder: Path, address: str, *frames: bytes) -> Iterator[Any]:
 
 
 def hello(**changes: Any) -> bytes:
-    given = {"protocol": 1, "party": "shop", "incarnation": bytes(16), "agreed": "{}"}
-    return pack(Frame(hello=Hello(**(given | {"clock": time.time()} | changes))))
+    given = {"party": "shop", "incarnation": bytes(16), "agreed": "{}"}
+    return pack(Frame(body=Hello(**(given | {"clock": time.time()} | changes))))
 
 
-@pytest.mark.parametrize("first", [b"\xff" * 9, b""])
+@pytest.mark.parametrize("first", [b"\xff" * 9, b"", b"\xff" * 99])
 def test_bytes_that_are_no_hello(first: bytes, bank: Node, folder: Path, address: str) -> None:
     with stream(folder, address, first) as answers:
-        assert next(answers, None) is None
-    assert bank.says("refused 'shop': no hello came")
+        (reason,) = parse(next(answers))[0].body.reasons
+    assert reason.startswith("'shop' sent ") and "does it run another version" in reason
+    assert bank.says(f"refused 'shop': {reason}")
+
+
+def test_a_hello_of_protocol_1(bank: Node, folder: Path, address: str) -> None:
+    """It was another encoding altogether: these are the bytes that such a version sends."""
+    fields = b"\x08\x01\x12\x04shop\x1a\x10" + b"s" * 16 + b"2\x02{}9" + bytes(8)
+    frame = b"\x22" + bytes([len(fields)]) + fields
+    with stream(folder, address, len(frame).to_bytes(4, "little") + frame) as answers:
+        (reason,) = parse(next(answers))[0].body.reasons
+    assert "which does not begin protocol 2: does it run another version" in reason
+    assert bank.says(f"refused 'shop': {reason}")
 
 
 def test_a_frame_that_is_no_hello(bank: Node, folder: Path, address: str) -> None:
-    with stream(folder, address, pack(Frame(control=Control(word="stop")))) as answers:
-        assert "the hello that of ''" in parse(next(answers))[0].refusal.reasons[0]
+    with stream(folder, address, pack(Frame(body=Control("stop")))) as answers:
+        (reason,) = parse(next(answers))[0].body.reasons
+        assert reason == "'shop' began with something else than a hello"
 
 
 def test_nothing_is_said(
@@ -216,7 +228,7 @@ def test_nothing_is_said(
 
 def test_a_clock_that_is_wrong_is_remarked(bank: Node, folder: Path, address: str) -> None:
     with stream(folder, address, hello(clock=time.time() + 3600)) as answers:
-        assert parse(next(answers))[0].hello.party == "bank"
+        assert parse(next(answers))[0].body.party == "bank"
     assert bank.says("the clock of 'shop' is +3600 s off this one")
 
 
@@ -224,10 +236,10 @@ def test_one_that_has_heard_what_nobody_said(bank: Node, folder: Path, address: 
     """It is refused, and the connection that stands is not given up for it."""
     same = {"incarnation": b"s" * 16, "expects": bank.mesh.incarnation}
     with stream(folder, address, hello(**same)) as first:
-        assert parse(next(first))[0].hello.party == "bank"
+        assert parse(next(first))[0].body.party == "bank"
         with stream(folder, address, hello(**same, received=9)) as second:
-            reasons = parse(next(second))[0].refusal.reasons
-            assert reasons == ["'shop' has taken in frame 9, which was never sent"]
+            reasons = parse(next(second))[0].body.reasons
+            assert reasons == ("'shop' has taken in frame 9, which was never sent",)
         assert bank.mesh.links["shop"].up
 
 
@@ -237,7 +249,7 @@ def test_a_malformed_frame_ends_the_connection_and_nothing_else(
     with stream(folder, address, hello(), b"\x00\x01") as answers, pytest.raises(grpc.RpcError):
         while True:
             next(answers)  # its hello, if that was quicker
-    assert bank.says("closing the connection with 'shop': 2 bytes are not a frame")
+    assert bank.says("closing the connection with 'shop': 'shop' sent 2 bytes that are not")
     assert bank.mesh.refused() == {"malformed": 1}
 
 
@@ -245,8 +257,8 @@ def test_a_message_in_the_name_of_another(bank: Node, folder: Path, address: str
     shop = dialler(folder, address)
     with running(shop):
         assert shop.says("connected with 'bank'")
-        forged = Part(sender="telco", receiver="bank")
-        shop.mesh.send_part("bank", lambda: None, forged, [b""])
+        forged = Part(7, 1, "telco", "bank", "embedding", 0, "train", 0, 0, 1, 0, bytes(32))
+        shop.mesh.send_part("bank", forged, [b""])
         assert bank.says("'shop' sent a message in the name of 'telco'")
     while not bank.mesh.inbox.empty():
         assert not isinstance(bank.mesh.inbox.get(), Arrived)

@@ -23,8 +23,8 @@ from colonnade.privacy.keys import Agreement
 from colonnade.role import identity
 from colonnade.role.identity import Identity
 from colonnade.role.method import bind
-from colonnade.role.party import Party, Schedule
-from colonnade.role.recipe import Recipe
+from colonnade.role.party import Party
+from colonnade.role.recipe import Recipe, Schedule
 from colonnade.runtime import local
 from colonnade.runtime.drive import drive
 from colonnade.wire import Kind, Ledger, Message, Peer, Recv, Wire, ledger
@@ -488,17 +488,17 @@ TREE: dict[str, Any] = {
 
 def tampering(patch: pytest.MonkeyPatch, change: Callable[[Message], None]) -> list[Message]:
     """Every message passes through `change` on its way; what was changed is returned."""
-    original = local.Mailboxes.post
+    original = local.Mailboxes.send
     changed: list[Message] = []
 
-    def post(mail: local.Mailboxes, message: Message) -> None:
+    def send(mail: local.Mailboxes, message: Message, *given: Any) -> None:
         before = message.value
         change(message)
         if message.value is not before:
             changed.append(message)
-        original(mail, message)
+        original(mail, message, *given)
 
-    patch.setattr(local.Mailboxes, "post", post)
+    patch.setattr(local.Mailboxes, "send", send)
     return changed
 
 
@@ -597,7 +597,9 @@ def test_a_masked_message_of_the_step_before_is_refused(
 
 
 @pytest.mark.parametrize("option", [{"fraction": 20}, {"ring": 32}, {"mask": "paper"}])
-def test_parties_that_would_mask_differently_are_refused(option: dict[str, Any]) -> None:
+def test_parties_that_would_mask_differently_are_refused(
+    option: dict[str, Any], tmp_path: Path
+) -> None:
     settings = config.load(TREE)
     federation = assembly.from_catalogue(settings)
     for name, known in identity.simulated(list(federation.parties), "run 1").items():
@@ -608,10 +610,12 @@ def test_parties_that_would_mask_differently_are_refused(option: dict[str, Any])
         own = replace(settings.options, **option) if party.name == "party3" else settings.options
         return bind(method.roles[party.role].train, party, federation.cast, wire, own)
 
-    mail = local.Mailboxes({kind.name: kind for kind in method.kinds}, Ledger(None))
+    book = Ledger(tmp_path / "ledger.jsonl")
+    mail = local.Mailboxes({kind.name: kind for kind in method.kinds}, book)
     with pytest.raises(Untrusted, match=r"refuses the signature of 'party[123]'"):
         local.run(federation.parties, start, mail)
-    assert ("party3", "party1", "masked_embedding") not in mail.lanes
+    book.close()
+    assert "masked_embedding" not in sent_kinds(tmp_path)
 
 
 def test_no_secret_is_ever_on_the_disk_or_on_the_wire(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,43 +11,40 @@ from report_examples import example, phased
 
 from colonnade import config
 from colonnade.report.overview import curve, epochs, phases, spent
-from colonnade.results.result import combine
+from colonnade.results.writer import ResultFile
+
+Combined = Callable[..., dict[str, Any]]
 
 
-def combined(*entries: tuple[str, int, float], scores: Any = None) -> dict[str, Any]:
-    """The result of a run in which one party logged (phase, epoch, seconds)."""
-    history = [{"phase": p, "epoch": e, "seconds": s, "loss": 1.0} for p, e, s in entries]
-    told = {"history": history, "scores": scores or {}, "spent": {}, "weights_sha256": ""}
-    settings = {"method": "local", "data": {"name": "mnist-sample"}, "parties": {"a": {}}}
-    return combine(
-        config.load(settings),
-        name="x",
-        runtime="local",
-        data={},
-        cast={"a": "alone"},
-        holder="a",
-        accounts={"a": told},
-        wire={},
-        setup=0.0,
-        seconds=9.0,
-    )
+@pytest.fixture
+def combined(tmp_path: Path) -> Combined:
+    def write(*entries: tuple[str, int, float], scores: Any = None) -> dict[str, Any]:
+        """The result of a run in which one party logged (phase, epoch, seconds)."""
+        history = [{"phase": p, "epoch": e, "seconds": s, "loss": 1.0} for p, e, s in entries]
+        told = {"history": history, "scores": scores or {}, "spent": {}, "weights_sha256": ""}
+        settings = {"method": "local", "data": {"name": "mnist-sample"}, "parties": {"a": {}}}
+        file = ResultFile.begin(tmp_path, config.load(settings), "local", {"a": "alone"}, "a")
+        result = file.write("finished", "", data={}, accounts={"a": told}, setup=0.0, wire={})
+        return result.content
+
+    return write
 
 
-def test_epochs_are_those_of_training() -> None:
+def test_epochs_are_those_of_training(combined: Combined) -> None:
     timing = combined(("pretrain", 1, 5.0), ("pretrain", 2, 6.0), ("train", 1, 1.0))["timing"]
     assert timing["seconds_per_epoch"] == [1.0]
     assert timing["by_phase"] == {"pretrain": 11.0, "train": 1.0}
     assert list(timing["by_phase"]) == ["pretrain", "train"]
 
 
-def test_without_training_every_epoch_counts() -> None:
+def test_without_training_every_epoch_counts(combined: Combined) -> None:
     timing = combined(("two", 1, 5.0), ("one", 1, 6.0))["timing"]
     assert timing["seconds_per_epoch"] == [5.0, 6.0]
     assert list(timing["by_phase"].items()) == [("two", 5.0), ("one", 6.0)]
     assert combined()["timing"]["by_phase"] == {}
 
 
-def test_what_does_not_count_gives_no_accuracy() -> None:
+def test_what_does_not_count_gives_no_accuracy(combined: Combined) -> None:
     metrics = combined(scores={"test": {"alone": {"a": 0.5}}})["metrics"]
     assert metrics["test"] == {
         "accuracy": None,

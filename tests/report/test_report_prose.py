@@ -84,8 +84,26 @@ def test_counted() -> None:
 
 
 def test_unknown_methods_keep_their_name() -> None:
-    assert prose.method_name("my_method") == "my_method"
-    assert prose.method_name("jove_fl") == "JoVe-FL"
+    assert prose.about(example(method="my_method"))["title"] == "my_method"
+    assert prose.about(example(method="jovefl"))["title"] == "JoVe-FL"
+
+
+def test_a_method_says_what_is_told_of_it() -> None:
+    told = {"title": "My Method", "trained": "", "repeats": True}
+    result = example(method="my_method", about=told)
+    assert prose.about(result) == told
+    assert "trained with My Method for 5 epochs" in prose.sentences(result)
+    result["about"] = told | {"trained": "one tree each"}
+    assert "trained one tree each for 5 epochs" in prose.sentences(result)
+
+
+def test_an_older_run_is_told_by_its_method() -> None:
+    result = example(method="heteronn")
+    assert prose.about(result)["repeats"]  # in clear
+    result["config"]["heteronn"] = {"encryption": "paillier"}
+    assert not prose.about(result)["repeats"]
+    result["config"]["heteronn"] = {"an option": "that is gone"}
+    assert prose.about(result)["title"] == "Hetero-NN" and not prose.about(result)["repeats"]
 
 
 def test_clients_know_their_own_labels() -> None:

@@ -536,7 +536,7 @@ def test_the_page_holds_everything_and_loads_nothing(tmp_path: Path) -> None:
 
 
 def test_a_training_that_diverges_is_a_result_and_anything_else_a_failure(tmp_path: Path) -> None:
-    diverged = {"run": "a", "error": "MaskError: too large", "diverged": True}
+    diverged = {"run": "a", "error": "Diverged: too large", "diverged": True}
     flow.check({"failures": [diverged], "runs": []}, tmp_path)
     broken = {"run": "b", "error": "ConfigError: no", "diverged": False}
     with pytest.raises(ColonnadeError, match=r"1 of 1 runs failed .* b: ConfigError: no"):

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from colonnade import store
 from colonnade.data import Column, Preparation, Split
 from colonnade.errors import ColonnadeError
-from colonnade.role.party import Party, Schedule, derive
-from colonnade.role.recipe import Recipe, rate_factor
+from colonnade.role.party import Party
+from colonnade.role.recipe import Recipe, Schedule, rate_factor
+from colonnade.role.seeds import derive
 from colonnade.runtime.checkpoint import Checkpoints, OwnCheckpoints
 
 ROWS = 23
@@ -143,7 +144,7 @@ def test_keep_makes_once_and_restores_from_a_snapshot() -> None:
     other.resume(me.snapshot())
     assert other.holds("layer")
     assert torch.equal(other.keep("layer", make).weight, me.keep("layer", make).weight)
-    assert other.weights_sha256() == me.weights_sha256()
+    assert other.kept.sha256() == me.kept.sha256()
 
 
 def test_what_was_not_kept_again_stays_in_the_next_snapshot() -> None:
@@ -165,11 +166,11 @@ def test_what_was_not_kept_again_is_still_among_the_weights() -> None:
     me.keep("late", lambda: nn.BatchNorm1d(2))
     later = party()
     later.resume(me.snapshot())
-    assert set(later.weights()) == {"early", "late"}  # an optimiser is no network
-    assert later.weights_sha256() == me.weights_sha256()
+    assert set(later.kept.weights()) == {"early", "late"}  # an optimiser is no network
+    assert later.kept.sha256() == me.kept.sha256()
     later.keep("late", lambda: nn.BatchNorm1d(2)).weight.data.fill_(3)
-    assert later.weights()["late"]["weight"].tolist() == [3, 3]
-    assert later.weights_sha256() != me.weights_sha256()
+    assert later.kept.weights()["late"]["weight"].tolist() == [3, 3]
+    assert later.kept.sha256() != me.kept.sha256()
 
 
 def test_what_is_kept_again_draws_nothing() -> None:
@@ -205,7 +206,7 @@ def test_what_is_dropped_is_gone() -> None:
     assert not me.holds("layer")
     assert not me.holds("first")
     assert set(me.snapshot()["kept"]) == {"other", "second"}
-    assert set(me.weights()) == {"other"}
+    assert set(me.kept.weights()) == {"other"}
     for group in (*first.param_groups, *second.param_groups):
         group["lr"] = 77.0
     for _ in me.epochs("train", 1):
@@ -224,7 +225,7 @@ def test_what_waits_in_a_checkpoint_can_be_dropped() -> None:
     later.drop("layer")
     assert not later.holds("layer")
     assert later.snapshot()["kept"] == {}
-    assert later.weights() == {}
+    assert later.kept.weights() == {}
 
 
 def test_to_pass_by_is_to_be_where_the_others_are() -> None:
@@ -233,7 +234,7 @@ def test_to_pass_by_is_to_be_where_the_others_are() -> None:
     snapshots: list[dict[str, Any]] = []
 
     def note(me: Party) -> None:
-        places[me.name].append((me.position, me.steps))
+        places[me.name].append((me.position, me.progress.steps))
         if me.name == "shop":
             snapshots.append(me.snapshot())
 
@@ -253,14 +254,14 @@ def test_to_pass_by_is_to_be_where_the_others_are() -> None:
     resumed.pass_by("pretrain", 2)
     assert places["shop"][2:] == places["bank"][1:]
     resumed.pass_by("pretrain", 2)  # and once it is over, it is over
-    assert (resumed.steps, len(places["shop"])) == (10, 3)
+    assert (resumed.progress.steps, len(places["shop"])) == (10, 3)
 
 
 def test_to_pass_by_nothing() -> None:
     me = party()
     me.on_checkpoint = lambda p: pytest.fail("there was nothing to save")
     me.pass_by("pretrain", 0)
-    assert (me.steps, me.history) == (0, [])
+    assert (me.progress.steps, me.history) == (0, [])
 
 
 # ---- the shelf ---------------------------------------------------------------------------------
@@ -430,8 +431,12 @@ def test_evaluating_switches_modules_gradients_and_phase_and_back() -> None:
     frozen[1].eval()
     for _ in me.epochs("train", 1):
         with me.evaluating():
-            assert (layer.training, torch.is_grad_enabled(), me.phase) == (False, False, "eval")
-        assert (layer.training, torch.is_grad_enabled(), me.phase) == (True, True, "train")
+            assert (layer.training, torch.is_grad_enabled(), me.progress.phase) == (
+                False,
+                False,
+                "eval",
+            )
+        assert (layer.training, torch.is_grad_enabled(), me.progress.phase) == (True, True, "train")
         modes = [module.training for module in frozen.modules()]
         assert modes == [True, True, False]  # what was in evaluation mode before stays so
 

@@ -70,8 +70,9 @@ def test_it_leaves_no_trace_in_the_parties(
         return kept[-1]
 
     def told(party: Party) -> dict[str, Any]:
-        plain = vars(party) | {"weights": party.weights_sha256(), "identity": id(party.identity)}
-        hidden = ("splits", "predictions", "meter", "preparation", "_kept", "_optimizers", "_log")
+        plain = vars(party) | vars(party.progress) | {"weights": party.kept.sha256()}
+        plain["identity"] = id(party.identity)
+        hidden = ("splits", "predictions", "meter", "preparation", "kept", "progress", "_log")
         return {k: repr(v) for k, v in plain.items() if k not in hidden}
 
     def watched(*arguments: Any) -> Any:

@@ -27,8 +27,8 @@ class FakeLink:
         self.sent: list[Any] = []
         self.full = 0.0
 
-    def send(self, wait: Any, tail: Any = (), **body: Any) -> None:
-        self.sent.append(body["control"])
+    def send(self, wait: Any, body: Any, tail: Any = ()) -> None:
+        self.sent.append(body)
 
     def words(self) -> list[str]:
         return [control.word for control in self.sent]
@@ -59,9 +59,9 @@ class FakeMesh:
         self.inbox.put(Up(self.links[peer], anew))  # type: ignore[arg-type]
 
     def say(self, peer: str, word: str, content: Any) -> None:
-        control = Control(word=word, content=json.dumps(content))
+        control = Control(word, json.dumps(content))
         link: Any = self.links[peer]
-        self.inbox.put(Arrived(link, link.life, 1, 1, "control", control, memoryview(b"")))
+        self.inbox.put(Arrived(link, link.life, 1, 1, control, memoryview(b"")))
 
 
 class Case:
@@ -85,7 +85,7 @@ class Case:
             MEMBERS,
             "bank",
             self.mesh,
-            lambda send: post,
+            post,
             OwnCheckpoints(folder / "checkpoints", lambda: None),
             membership,
             Patience(**patience),
@@ -110,7 +110,7 @@ class Case:
             self.session.leave()
 
     def hear(self, sender: str, word: str, content: str = "{}") -> None:
-        self.session.hear(sender, Control(word=word, content=content))
+        self.session.hear(sender, Control(word, content))
 
     def joins(self, peer: str, run: str = "", attempt: int = 0) -> None:
         join = Join(self.mesh.links[peer].life_of(), run, attempt, (), False)

@@ -10,12 +10,13 @@ import pytest
 import torch
 from torch import nn
 
-from colonnade.errors import Deadlock, KindError, PeerLost, RoleFailed
-from colonnade.role.party import Party, Schedule
-from colonnade.role.recipe import Recipe
+from colonnade.errors import Deadlock, Denied, KindError, PeerLost, RoleFailed
+from colonnade.role.party import Party
+from colonnade.role.recipe import Recipe, Schedule
 from colonnade.runtime import local
 from colonnade.runtime.drive import drive
 from colonnade.wire import Kind, Ledger, Peer, Recv, Wire, ledger, recv_any
+from colonnade.wire.policy import Allow, Gate, Policy
 
 NUMBER = Kind("number", (), "nothing", dtype="any")
 OTHER = Kind("other", (), "nothing", dtype="any")
@@ -93,7 +94,7 @@ async def _stepping(me: Party, peers: dict[str, Peer]) -> None:
     for i in range(10):
         peers["keeper"].send(NUMBER, number(i))
         await peers["keeper"].recv(OTHER)
-        me.steps += 1
+        me.progress.steps += 1
 
 
 def test_a_lost_peer_is_thrown_into_the_role_that_waits_and_may_be_caught() -> None:
@@ -148,9 +149,9 @@ def test_first_come_is_decided_by_the_virtual_clock() -> None:
 def test_recv_any_gives_up_after_its_seconds_and_the_late_message_is_kept() -> None:
     async def server(me: Party, peers: dict[str, Peer]) -> list[Any]:
         first = await recv_any([peers["client"]], NUMBER, within=2.0)
-        clock = me.clock
+        clock = me.progress.clock
         second = await recv_any([peers["client"]], NUMBER, within=2.0)
-        return [first, clock, float(second[1]), me.clock]
+        return [first, clock, float(second[1]), me.progress.clock]
 
     async def client(me: Party, peers: dict[str, Peer]) -> None:
         me.elapse(3.0)
@@ -315,22 +316,22 @@ def test_rounds_count_messages_that_waited_for_each_other() -> None:
     """Two independent messages side by side are one round; an answer is a second one."""
 
     async def a(me: Party, peers: dict[str, Peer]) -> int:
-        me.phase = "train"  # set-up and evaluation are no rounds
+        me.progress.phase = "train"  # set-up and evaluation are no rounds
         peers["b"].send(NUMBER, number(0))
         peers["c"].send(NUMBER, number(0))
         await peers["b"].recv(NUMBER)
-        return me.hop
+        return me.progress.hop
 
     async def b(me: Party, peers: dict[str, Peer]) -> int:
-        me.phase = "train"
+        me.progress.phase = "train"
         await peers["a"].recv(NUMBER)
         peers["a"].send(NUMBER, number(0))
-        return me.hop
+        return me.progress.hop
 
     async def c(me: Party, peers: dict[str, Peer]) -> int:
-        me.phase = "train"
+        me.progress.phase = "train"
         await peers["a"].recv(NUMBER)
-        return me.hop
+        return me.progress.hop
 
     assert play({"a": a, "b": b, "c": c}) == {"a": 2, "b": 1, "c": 1}
 
@@ -340,18 +341,18 @@ def test_to_say_go_on_is_no_round(asked: int, tmp_path: Path) -> None:
     """What is sent in parts, each when it is asked for, is sent at once: one round."""
 
     async def a(me: Party, peers: dict[str, Peer]) -> int:
-        me.phase = "train"
+        me.progress.phase = "train"
         for _ in range(asked):
             peers["b"].send(NEXT, True)
             await peers["b"].recv(NUMBER)
-        return me.hop
+        return me.progress.hop
 
     async def b(me: Party, peers: dict[str, Peer]) -> int:
-        me.phase = "train"
+        me.progress.phase = "train"
         for part in range(asked):
             await peers["a"].recv(NEXT)
             peers["a"].send(NUMBER, number(part))
-        return me.hop
+        return me.progress.hop
 
     programs = {"a": a, "b": b}
     kinds = {kind.name: kind for kind in (NUMBER, NEXT)}
@@ -367,3 +368,48 @@ def test_to_say_go_on_is_no_round(asked: int, tmp_path: Path) -> None:
     assert (summary["rounds"], summary["messages"]) == (1, 2 * asked)
     told = [r["hop"] for r in ledger.read(tmp_path / "ledger.jsonl") if r["kind"] == "next"]
     assert told == [0] + [1] * (asked - 1)  # what a had waited for, and no more
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_policy_holds_in_one_process_too(strict: bool, tmp_path: Path) -> None:
+    """One party has a policy: two numbers may leave it. The other one sends what it likes."""
+
+    async def a(me: Party, peers: dict[str, Peer]) -> int:
+        for i in range(3):
+            peers["b"].send(NUMBER, number(i))
+            await peers["b"].recv(OTHER)
+        return 3
+
+    async def b(me: Party, peers: dict[str, Peer]) -> None:
+        for i in range(3):
+            await peers["a"].recv(NUMBER)
+            peers["a"].send(OTHER, number(i))
+
+    programs = {"a": a, "b": b}
+    kinds = {kind.name: kind for kind in (NUMBER, OTHER)}
+    path = tmp_path / "ledger.jsonl"
+
+    def play_with(limit: int) -> Gate:
+        gate = Gate("a", Policy({"number": Allow(bytes=limit)}), 10, 1, 2)
+        book = Ledger(path)
+        mail = local.Mailboxes(kinds, book, strict, gates={"a": gate})
+
+        def start(me: Party, wire: Wire) -> Coroutine[Any, Any, Any]:
+            return programs[me.name](me, {name: Peer(name, wire) for name in programs})
+
+        try:
+            assert local.run(parties(*programs), start, mail)["a"] == 3
+        finally:
+            book.close()
+        return gate
+
+    size = 3 + 8  # a scalar as it would cross a network, which is what counts in one process too
+    with pytest.raises(Denied, match="'a' does not send 'number' to 'b'"):
+        play_with(2 * size)
+    *sent, denied = ledger.read(path)
+    assert [(row["sender"], row["bytes"]) for row in sent] == [("a", size), ("b", size)] * 2
+    assert denied["sender"] == "a" and denied["bytes"] == 0 and "bytes" in denied["denied"]
+    path.unlink()
+    gate = play_with(3 * size)
+    assert gate.spent() == {"number": {"messages": 3, "bytes": 3 * size, "rows": 0}}
+    assert len(list(ledger.read(path))) == 6  # one row per message, in one book

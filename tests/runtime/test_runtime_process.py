@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from colonnade.errors import CodecError, ColonnadeError, Denied, PeerLost, RoleFailed
 from colonnade.net.frame import HEAD_BYTES
-from colonnade.role.party import Stopped
+from colonnade.role.progress import Stopped
 from colonnade.runtime import control
 from colonnade.runtime.control import Done, GoBack, Halt, Trouble
 from colonnade.runtime.fixed import Fixed
@@ -72,7 +72,8 @@ def test_what_was_begun_is_not_forgotten_when_all_go_back(tmp_path: Path) -> Non
         (("train", 1, 3), "train", ("train", 1, 8)),
         (("train", 1, 10), "eval", ("train", 2, 0)),
     ]:
-        party: Any = SimpleNamespace(position=position, phase=phase)
+        progress = SimpleNamespace(phase=phase)
+        party: Any = SimpleNamespace(position=position, progress=progress)
         session.party = party
         assert session.join().fresh == fresh
 
@@ -84,7 +85,7 @@ def test_a_word_that_does_not_fit_one_frame(tmp_path: Path) -> None:
     sender.session.tell("bank", Done(account))
     controls = sender.mesh.links["bank"].sent
     assert len(controls) > 3
-    assert all(len(control.SerializeToString()) < HEAD_BYTES for control in controls)
+    assert all(len(control.content) < HEAD_BYTES for control in controls)
     for piece in controls[:-1]:
         hub.session.hear("shop", piece)
     hub.hear("shop", "waiting", '{"what": "nothing"}')

@@ -140,7 +140,7 @@ def test_a_row_that_was_changed_and_chained_anew(parties: Path, field: str, valu
 def loosen(folder: Path, **more: Any) -> None:
     """As the run of a method whose parties come and go."""
     manifest = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps(manifest | {"loose": True, **more}))
+    (folder / "run.json").write_text(json.dumps(manifest | {"elastic": True, **more}))
 
 
 def test_where_parties_come_and_go_what_was_lost_at_the_end_is_excused(parties: Path) -> None:

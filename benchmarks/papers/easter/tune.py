@@ -26,7 +26,7 @@ from rich.table import Table
 
 import colonnade
 from colonnade.errors import ColonnadeError
-from colonnade.results.result import commit
+from colonnade.results.environment import commit
 
 OUT = Path(__file__).parent / "results" / "tuning.json"
 RATES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.8)

@@ -20,7 +20,7 @@ from statistics import mean
 from typing import Any
 
 import colonnade
-from colonnade.results.result import commit
+from colonnade.results.environment import commit
 
 OUT = Path(__file__).parent / "results" / "tuning.json"
 BASE: dict[str, Any] = {

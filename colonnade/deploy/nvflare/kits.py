@@ -25,10 +25,9 @@ from typing import Any
 from colonnade import store
 from colonnade.config.federation import Federation, split_address
 from colonnade.deploy.nvflare import job, sitefile
+from colonnade.deploy.nvflare.defaults import ADMIN, SERVER
 from colonnade.errors import FederationError, RunError
 
-ADMIN = "lead@colonnade.internal"
-SERVER = "localhost:8002"
 AUTHORITY = "authority"
 
 VIEW = {
@@ -149,8 +148,8 @@ def _server(federation: Federation, server: str, there: str) -> tuple[str, int]:
     if there and server != there:
         raise FederationError(
             [
-                f"--server {server}: the kits that are there know the server {there}. Leave "
-                "--server away to add to them, or give another --out"
+                f"--server {server}: the kits that are there know the server {there}. Omit "
+                "--server to add to them, or give another --out"
             ]
         )
     try:

@@ -26,6 +26,7 @@ from colonnade.assembly import Assembly
 from colonnade.config import Config
 from colonnade.config import federation as federations
 from colonnade.deploy.nvflare import job, kits, sitefile
+from colonnade.deploy.nvflare.defaults import ADMIN
 from colonnade.deploy.nvflare.submit import Console
 from colonnade.deploy.supervisor import Options
 from colonnade.errors import FederationError, RoleFailed, RunError
@@ -51,7 +52,7 @@ class Engine:
     @property
     def kit(self) -> Path:
         """Of whoever submits."""
-        return self.folder / kits.ADMIN
+        return self.folder / ADMIN
 
     def __enter__(self) -> Engine:
         try:

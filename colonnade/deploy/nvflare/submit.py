@@ -26,8 +26,9 @@ from colonnade.deploy.nvflare import job, kits
 from colonnade.errors import FederationError, RoleFailed, RunError
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer, Tally
-from colonnade.results.result import Result, combine, divergence, read_json
-from colonnade.role.party import Meter
+from colonnade.results.result import Result, read_json
+from colonnade.results.writer import ResultFile
+from colonnade.role.progress import Meter
 
 POLL_SECONDS = 1.0
 CONNECT_SECONDS = 30.0
@@ -74,7 +75,9 @@ def submit(
         session.check(federation)  # before anything is written
         folder, attempt, token, relay = _folder(federation, kit, out, resume, overwrite, relay)
         held.enter_context(folders.alone(folder))
-        earlier = folders.seconds_so_far(folder)
+        file = ResultFile.begin(
+            folder, federation.run, "nvflare", federation.cast, federation.holder, began
+        )
         try:
             outcome = session.run(federation, token, relay, folder, observer)
         except KeyboardInterrupt as stop:
@@ -87,14 +90,14 @@ def submit(
         if attempt == 1:
             folders.withdraw(folder)
         raise FederationError(outcome.refused)
-    content = _joined(federation, folder, outcome, earlier + time.perf_counter() - began)
-    if content["status"] != "finished":
-        error = RoleFailed(content["error"])
+    result = _joined(federation, file, outcome)
+    if result.content["status"] != "finished":
+        error = RoleFailed(result.content["error"])
         folders.tell(error, folder, f"what was reached lies in {folder}")
         error.add_note(f"go on with: colonnade nvflare submit --resume {folder}")
         raise error
     folders.finish(folder)
-    return Result(content, folder)
+    return result
 
 
 class Console:
@@ -159,7 +162,7 @@ class Console:
     def _follow(self, number: str, federation: Federation, observer: Observer) -> tuple[str, float]:
         began, ready, seen = time.perf_counter(), 0.0, 0
         method, options = federation.run.found.method, federation.run.options
-        everyone = method.own_labels or method.everyone_labelled(options)
+        everyone = method.rows.own_labels or method.rows.everyone_labelled(options)
         meters = {name: Meter(everyone or name == federation.holder) for name in federation.names}
         tally, ended = Tally(), 0
         while True:
@@ -248,47 +251,36 @@ def _finished(run: Path) -> bool:
 
 
 def _manifest(run: Path) -> dict[str, Any]:
-    manifest = read_json(run / "run.json")
+    manifest = folders.check_format(run)
     if manifest.get("runtime") != "nvflare" or "token" not in manifest:
         raise RunError(f"{run} was not made by `colonnade nvflare submit`")
     return manifest
 
 
-def _joined(
-    federation: Federation, folder: Path, outcome: Outcome, seconds: float
-) -> dict[str, Any]:
+def _joined(federation: Federation, file: ResultFile, outcome: Outcome) -> Result:
     """result.json of all sites that told something."""
     told = {name: outcome.sites[name] for name in federation.names if name in outcome.sites}
     for name, site in told.items():
-        place = folder / "sites" / name
+        place = file.folder / "sites" / name
         place.mkdir(parents=True, exist_ok=True)
         store.write_text(site.get("log", ""), place / "log.txt")
         store.write_text(json.dumps(site.get("account")), place / "account.json")
     accounts = {name: site["account"] for name, site in told.items() if site.get("account")}
-    data = told.get(federation.holder, {}).get("data") or {}
-    content = combine(
-        federation.run,
-        name=folder.name,
-        runtime="nvflare",
-        data=data,
-        cast=federation.cast,
-        holder=federation.holder,
-        accounts=accounts,
-        wire=merged_wire(told),
-        setup=outcome.ready,
-        seconds=seconds,
-    )
     problems = [f"'{name}': {site['problem']}" for name, site in told.items() if "problem" in site]
     finished = not problems and accounts.keys() == set(federation.names)
     silent = [f"'{name}'" for name in federation.names if name not in told]
     why = "; ".join(problems) or outcome.why
     if silent:
         why += f"; nothing came from {', '.join(silent)}"
-    content |= {"status": "finished" if finished else "failed", "error": "" if finished else why}
-    warnings = told.get(federation.hub, {}).get("warnings", [])
-    content["warnings"] = list(dict.fromkeys([*warnings, *divergence(content["history"])]))
-    store.write_text(json.dumps(content, indent=1), folder / "result.json")
-    return content
+    return file.write(
+        "finished" if finished else "failed",
+        "" if finished else why,
+        data=told.get(federation.holder, {}).get("data") or {},
+        accounts=accounts,
+        setup=outcome.ready,
+        wire=merged_wire(told),
+        warnings=told.get(federation.hub, {}).get("warnings", []),
+    )
 
 
 def merged_wire(told: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -5,7 +5,7 @@
 Every site has one connection, out to the engine's server, which is there anyway. What is carried
 are the bytes of TLS between two parties: the server passes them on and cannot read them, and a
 party still knows its peer by its certificate. Nothing is lost silently either: a hole stalls the
-connection, the link finds that out and connects anew.
+connection, the link finds that out and connects again.
 """
 
 from __future__ import annotations

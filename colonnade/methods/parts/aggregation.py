@@ -145,6 +145,30 @@ def _zeros_once(memory: Memory, name: str, like: Tree) -> dict[str, Tensor]:
     return kept
 
 
+def trees_of(
+    module: nn.Module, buffers: bool = True
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Copies of the module's parameters and of its buffers; buffers=False: of no buffer."""
+    parameters = {name: p.detach().clone() for name, p in module.named_parameters()}
+    named = module.named_buffers() if buffers else ()
+    return parameters, {name: b.detach().clone() for name, b in named}
+
+
+def put_into(module: nn.Module, parameters: Tree, buffers: Tree) -> None:
+    """Overwrite all parameters of the module, and those of its buffers that are given."""
+    with torch.no_grad():
+        for name, parameter in module.named_parameters():
+            parameter.copy_(parameters[name])
+        for name, buffer in module.named_buffers():
+            if name in buffers:
+                buffer.copy_(buffers[name])
+
+
+def on_device(tree: Tree, device: torch.device) -> dict[str, Tensor]:
+    """The same tree where the models are; what comes from a checkpoint lies on the CPU."""
+    return {name: tensor.to(device) for name, tensor in tree.items()}
+
+
 def same_names(trees: Iterable[Tree]) -> bool:
     """Whether all have the same tensors of the same shapes."""
     shapes = [{name: tuple(tensor.shape) for name, tensor in tree.items()} for tree in trees]

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from colonnade.errors import WireError
+from colonnade.errors import Diverged, WireError
 from colonnade.wire import Value
 
 Name = Literal["scalar", "lattice", "topk", "float16", "none"]
@@ -276,7 +276,7 @@ def _checked(x: Tensor) -> Tensor:
         raise WireError(f"a tensor of {x.dtype} cannot be compressed: give float32")
     flat = x.detach().reshape(-1)
     if not flat.isfinite().all():
-        raise WireError(
+        raise Diverged(
             "a tensor with NaN or infinite values cannot be compressed: the training has diverged; "
             "try a smaller lr"
         )

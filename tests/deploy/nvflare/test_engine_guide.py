@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import pytest
 
-from colonnade.deploy.nvflare.kits import ADMIN
+from colonnade.deploy.nvflare.defaults import ADMIN
 from colonnade.deploy.nvflare.submit import Console
 from colonnade.errors import RunError
 

@@ -30,6 +30,7 @@ from colonnade.config.federation import Federation
 from colonnade.deploy import doctor
 from colonnade.deploy.connect import agreed, facts_of
 from colonnade.deploy.nvflare import job, kits, machine, sitefile
+from colonnade.deploy.nvflare.defaults import ADMIN
 from colonnade.deploy.nvflare.machine import Engine
 from colonnade.deploy.nvflare.submit import Console, submit
 from colonnade.deploy.setup import prepare, read_rows
@@ -410,7 +411,7 @@ def test_the_doctor_of_a_site_says_what_is_wrong(
     file = own_file(tmp_path / "kit")
     startup = tmp_path / "kit" / "startup"
     assert main(["doctor", str(file), "--name", "shop"]) == 2
-    assert "leave --name away" in capsys.readouterr().err
+    assert "omit --name" in capsys.readouterr().err
 
     def found() -> dict[str, str]:
         assert main(["doctor", str(file), "--json"]) in (0, 1)
@@ -419,7 +420,7 @@ def test_the_doctor_of_a_site_says_what_is_wrong(
 
     (about,) = found()
     assert about == "engine"  # its server does not run
-    with mock.patch("colonnade.deploy.doctor.FEW_DAYS", 400):
+    with mock.patch("colonnade.deploy.doctor.keys.FEW_DAYS", 400):
         assert re.search(r"of 'shop', by 'splitnn', .* days left", found()["certificate"])
     file.write_text(file.read_text() + 'policy = "none.toml"\n')
     (tmp_path / "kit" / "local" / "resources.json").unlink()
@@ -514,7 +515,7 @@ def test_a_member_called_like_a_machine_or_another_site_is_refused(tmp_path: Pat
 def test_kits_that_are_there_stay(tmp_path: Path) -> None:
     shared = handed_out(tmp_path, "splitnn")
     made = {path.name for path in kits.provision(shared, tmp_path / "kits")}
-    assert made == {*SITES, "localhost", kits.ADMIN}
+    assert made == {*SITES, "localhost", ADMIN}
     before = (tmp_path / "kits" / "bank" / "startup" / "client.crt").read_bytes()
     assert kits.provision(shared, tmp_path / "kits") == []
     assert (tmp_path / "kits" / "bank" / "startup" / "client.crt").read_bytes() == before
@@ -535,6 +536,6 @@ def test_two_federations_have_one_authority(
     place = out / "bank" / "local" / sitefile.FOLDER / "jovefl"
     assert f"folder       {place}: send it to 'bank', who puts it at local/colonnade/jovefl" in said
     assert (place / "federation.toml").exists() and (place / sitefile.FILE).exists()
-    names = (*SITES, "party-server", "flare.example.org", kits.ADMIN)
+    names = (*SITES, "party-server", "flare.example.org", ADMIN)
     assert len({(out / name / "startup" / "rootCA.pem").read_bytes() for name in names}) == 1
     assert len([path for path in (out / kits.AUTHORITY).iterdir() if path.is_dir()]) == 1

@@ -22,9 +22,12 @@ from colonnade.methods.parts.aggregation import (
     aggregate,
     blended,
     mean,
+    on_device,
     pull_back,
+    put_into,
     same_names,
     staleness_weight,
+    trees_of,
     work_of,
 )
 
@@ -251,3 +254,23 @@ def test_same_names() -> None:
     assert not same_names([tree, {"a": torch.zeros(2, 3)}])
     assert not same_names([tree, tree | {"b": torch.zeros(5)}])
     assert not same_names([tree, tree, tree | {"c": torch.zeros(1)}])
+
+
+def test_a_module_as_two_trees_and_back() -> None:
+    """What is told does not change with a later step; statistics that do not come stay."""
+    net, other = (nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)) for _ in range(2))
+    net(torch.randn(5, 3))
+    parameters, buffers = trees_of(net)
+    assert parameters.keys() | buffers.keys() == net.state_dict().keys()
+    assert trees_of(net, buffers=False)[1] == {}
+    before = other.state_dict()["1.running_mean"].clone()
+    put_into(other, parameters, {})
+    assert all(torch.equal(p, parameters[name]) for name, p in other.named_parameters())
+    assert torch.equal(other.state_dict()["1.running_mean"], before)
+    put_into(other, parameters, buffers)
+    assert all(torch.equal(x, net.state_dict()[name]) for name, x in other.state_dict().items())
+    with torch.no_grad():
+        net[0].weight.zero_()
+    assert parameters["0.weight"].any()
+    moved = on_device(parameters, torch.device("meta"))
+    assert {name: x.device.type for name, x in moved.items()} == dict.fromkeys(parameters, "meta")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from colonnade.errors import WireError
+from colonnade.errors import Diverged, WireError
 from colonnade.methods.parts.compression import (
     Compressor,
     Float16,
@@ -190,7 +190,7 @@ def test_zeros_stay_zeros(kind: type[Scalar], shape: Sequence[int]) -> None:
 def test_what_is_not_finite_is_refused(kind: type[Scalar], bad: float) -> None:
     x = torch.ones(4, 4)
     x[2, 1] = bad
-    with pytest.raises(WireError, match=r"NaN or infinite.*smaller lr"):
+    with pytest.raises(Diverged, match=r"NaN or infinite.*smaller lr"):
         kind(3).compress(x, 1)
 
 

@@ -8,19 +8,19 @@ from pathlib import Path
 import pytest
 
 from colonnade.errors import InputError
-from colonnade.results import result
+from colonnade.results import environment
 
 
 @pytest.fixture
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the source tree without its repository."""
-    monkeypatch.setattr(result, "__file__", str(tmp_path / "colonnade" / "result.py"))
-    monkeypatch.delenv(result.COMMIT, raising=False)
+    monkeypatch.setattr(environment, "__file__", str(tmp_path / "colonnade" / "result.py"))
+    monkeypatch.delenv(environment.COMMIT, raising=False)
     return tmp_path
 
 
 def test_without_a_repository_nobody_knows(tree: Path) -> None:
-    assert result.commit() == ""
+    assert environment.commit() == ""
 
 
 @pytest.mark.parametrize("named", ["3f8fa98", "3f8fa98+", "0123456789" * 4])
@@ -28,7 +28,7 @@ def test_without_a_repository_the_commit_is_handed_over(
     tree: Path, monkeypatch: pytest.MonkeyPatch, named: str
 ) -> None:
     monkeypatch.setenv("COLONNADE_COMMIT", named)
-    assert result.commit() == named
+    assert environment.commit() == named
 
 
 @pytest.mark.parametrize("named", ["main", "3f8fa9", "3F8FA98", "3f8fa98++", "a" * 41, "3f8fa98\n"])
@@ -37,11 +37,11 @@ def test_what_is_no_commit_is_refused(
 ) -> None:
     monkeypatch.setenv("COLONNADE_COMMIT", named)
     with pytest.raises(InputError, match=r"COLONNADE_COMMIT .* 7 to 40"):
-        result.commit()
+        environment.commit()
 
 
 def test_a_repository_knows_better(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not (Path(result.__file__).parents[1] / ".git").exists():
+    if not (Path(environment.__file__).parents[2] / ".git").exists():
         pytest.skip("this source tree has no repository")
     monkeypatch.setenv("COLONNADE_COMMIT", "no commit")
-    assert re.fullmatch(r"[0-9a-f]{7,40}\+?", result.commit())
+    assert re.fullmatch(r"[0-9a-f]{7,40}\+?", environment.commit())

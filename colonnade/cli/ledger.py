@@ -1,0 +1,85 @@
+"""`colonnade ledger`: what left each party."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from rich.text import Text
+
+from colonnade.cli.folders import results_of
+from colonnade.cli.show import console_for, say
+from colonnade.errors import RunError
+from colonnade.report import flows_table, units
+from colonnade.wire import ledger
+from colonnade.wire.reconcile import reconcile
+
+SHOWN = 10  # rows of each sort that fit a screen
+
+
+def main(arguments: argparse.Namespace) -> int:
+    if (arguments.run is None) == (arguments.reconcile is None):
+        raise RunError("colonnade ledger: give either a RUN, or --reconcile A B")
+    if arguments.reconcile is not None:
+        return _reconcile(arguments)
+    path = arguments.run / "ledger.jsonl"
+    (result,) = results_of([arguments.run])
+    if not path.exists():
+        raise RunError(f"{arguments.run} has no ledger")
+    rows = ledger.read(path, result["wire"].get("head"))  # reading checks the chain
+    wire = ledger.summarise(rows, {})
+    for name, kind in wire["by_kind"].items():
+        declared = result["wire"]["by_kind"].get(name, {})
+        kind |= {key: declared[key] for key in ("shape", "dtype", "reveals") if key in declared}
+    if arguments.json:
+        say(json.dumps(wire))
+        return 0
+    console = console_for(arguments)
+    console.print(flows_table(wire["flows"], result["wire"]["by_kind"]))
+    console.print(
+        f"{units.count(wire['messages'])} messages, {units.size(wire['bytes'])}; "
+        "the chain of hashes holds"
+    )
+    return 0
+
+
+def _reconcile(arguments: argparse.Namespace) -> int:
+    """Two ledgers side by side; 1 where they do not fit."""
+    found = reconcile(*arguments.reconcile)
+    one, other = found.owners
+    if not found.matched and not found.unreceived and not found.faults:
+        raise RunError(f"nothing to compare: '{one}' and '{other}' record no message between them")
+    lines = [f"{one} and {other}"]
+    if not found.broken:
+        lines.append(
+            f"  matched              {units.count(found.matched)}, {units.size(found.bytes)}"
+        )
+    for what, rows in (("sent, not received", found.unreceived), ("never sent", found.unsent)):
+        lines += [f"  {what:20} {len(rows)}"] if rows else []
+        lines += [f"    {_row(row)}" for row in rows[:SHOWN]]
+    for mine, its in found.different[:SHOWN]:
+        lines += [f"  different            {_row(mine)}"]
+        lines += [
+            f"    {part:18} {mine[part]} at {one}, {its[part]} at {other}"
+            for part in mine
+            if part != "row" and mine[part] != its[part]
+        ]
+    if len(found.different) > SHOWN:
+        lines.append(f"  different            {len(found.different) - SHOWN} more")
+    lines += [f"fault: {fault}" for fault in found.faults]
+    if not found.faults:
+        why = "; what did not arrive was done again, or is of an unfinished run"
+        lines.append(f"the two ledgers agree{why if found.unreceived else ''}")
+    if arguments.json:
+        say(json.dumps(found.content()))
+    console_for(arguments).print(Text("\n".join(lines)), soft_wrap=True)
+    return 1 if found.faults else 0
+
+
+def _row(row: Mapping[str, Any]) -> str:
+    return (
+        f"{row['sender']} → {row['receiver']}, {row['kind']} {row['sequence']} of attempt "
+        f"{row['attempt']}: {units.count(row['bytes'])} bytes (row {row['row']})"
+    )

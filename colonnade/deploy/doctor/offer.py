@@ -1,0 +1,89 @@
+"""The doctor on what a party brings: what may leave, which rows there are, and whether both fit."""
+
+from __future__ import annotations
+
+from colonnade.assembly import OwnRows, no_rows
+from colonnade.deploy.doctor.check import Case, Check, problems
+from colonnade.deploy.setup import forbidden, prepare, sends_of
+from colonnade.errors import ColonnadeError, ConfigError
+from colonnade.report import units
+from colonnade.wire.policy import Policy
+
+
+def permissions(case: Case, rows: OwnRows | None) -> tuple[Policy | None, list[Check]]:
+    """The party's policy: whether it lets out what the method sends, and what else."""
+    kinds, given = case.federation.run.kinds, case.mine.policy
+    try:
+        policy = case.federation.policy if given is None else Policy.load(given)
+        if policy is not None:
+            policy.check_kinds(kinds)
+    except ConfigError as error:
+        found = [Check("policy", "problem", said, "correct the policy") for said in error.problems]
+        return None, found
+    if policy is None:
+        said = "there is none, so nothing may leave"
+        return None, [
+            Check("policy", "problem", said, "give --policy FILE, or [policy] in the file")
+        ]
+    needed = [kind.name for kind in sends_of(case.federation, case.me.name)]
+    width = None if rows is None else rows.width
+    found = [
+        Check("policy", "problem", said, move)
+        for said, move in forbidden(case.federation, case.me.name, policy, width)
+    ]
+    if not found:
+        said = f"{policy.source} allows what is sent: {', '.join(needed) or 'nothing'}"
+        found.append(Check("policy", "ok", said))
+    spare = [name for name in policy.allow if name in kinds and name not in needed]
+    if spare and given is not None:  # a policy for all parties allows what others send
+        said = f"{policy.source} also allows {', '.join(spare)}, which is never sent here"
+        move = "take it out: what is not needed stays inside"
+        found.append(Check("policy", "warning", said, move))
+    return policy, found
+
+
+def data(case: Case) -> tuple[OwnRows | None, Check]:
+    """The party's rows, as far as they can be read."""
+    brings = case.federation.role(case.me.name).rows
+    if case.mine.rows is None and brings:
+        return None, Check("data", "warning", "not looked at", "give --data FILE")
+    if not brings:
+        role = case.federation.cast[case.me.name]
+        said = f"'{case.me.name}' plays '{role}', which brings no rows"
+        if case.mine.rows is not None:
+            return None, Check("data", "problem", said, "omit --data")
+        return no_rows(case.federation.run.data.classes), Check("data", "ok", said)
+    assert case.mine.rows is not None
+    try:
+        rows = case.mine.rows(case.federation)
+    except ColonnadeError as error:
+        move = "correct the file, or give another --data"
+        return None, Check("data", "problem", str(error), move)
+    parts = ", ".join(f"{len(split):,} for {key}" for key, split in rows.splits.items())
+    said = f"{rows.source}: {rows.count:,} rows ({parts}), {rows.width} numbers each"
+    if rows.classes:
+        said += f", {len(rows.classes)} classes ({units.shorten(', '.join(rows.classes), 60)})"
+    if case.federation.run.align is not None:
+        said += "; the rows that all have are found first, privately"
+    elif case.federation.run.found.method.rows.aligned(case.federation.run.options):
+        digest = rows.digest(case.federation.row_key())
+        said += (
+            f"; ids and their order: {digest[:8]} {digest[8:16]}, must be equal everywhere: "
+            "compare it by telephone"
+        )
+    if rows.warnings:
+        said = "; ".join([said, *rows.warnings])
+        return rows, Check("data", "warning", said, "see whether that is meant")
+    return rows, Check("data", "ok", said)
+
+
+def together(case: Case, rows: OwnRows, policy: Policy | None) -> Check:
+    """Whatever else `colonnade party` would refuse before it calls anybody."""
+    mine = case.mine
+    try:
+        setup = prepare(case.federation, case.me.name, rows, mine.keys, policy, tls=mine.tls)
+    except ColonnadeError as error:
+        return Check("role", "problem", "; ".join(problems(error)), "change [run], or the data")
+    recipe = setup.settings.parties.get(case.me.name, setup.settings.recipe)
+    network = f", with the network '{recipe.model}'" if rows.count else ""
+    return Check("role", "ok", f"{setup.cast[case.me.name]}{network}")

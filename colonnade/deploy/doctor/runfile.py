@@ -1,0 +1,100 @@
+"""The doctor on a run file: settings, every party's own file, and what these have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+from pathlib import Path
+
+from colonnade import config as configuration
+from colonnade import toml
+from colonnade.align import KINDS
+from colonnade.align.phase import keep, plainly
+from colonnade.assembly import from_catalogue, from_files
+from colonnade.config import Config
+from colonnade.data import own
+from colonnade.data.own import OwnFile
+from colonnade.deploy.doctor.check import Check, problems
+from colonnade.deploy.doctor.machine import software
+from colonnade.errors import ColonnadeError, ConfigError
+
+MOST_NOTES = 24  # lines about one party's file
+
+
+def is_run(path: Path) -> bool:
+    """Whether it says what to run on this machine, and is no federation file."""
+    try:
+        return "method" in toml.load(path)
+    except ConfigError:
+        return False  # which a federation file's reader explains
+
+
+def examine_run(path: Path) -> list[Check]:
+    """All checks of a run file: settings, every party's own file, what they have in common."""
+    try:
+        run = configuration.load(path)
+    except ColonnadeError as error:
+        move = f"correct {path}"
+        return [*(Check("file", "problem", said, move) for said in problems(error)), software()]
+    method, checks = run.found.method, list[Check]()
+    said = f"{method.name}, {run.run.epochs} epochs, batches of {run.run.batch_size}"
+    checks.append(Check("run", "ok", f"{said}, seed {run.run.seed}"))
+    for party, file in run.files.items():
+        checks += _own_file(party, file)
+    if all(check.verdict == "ok" for check in checks):
+        checks += _rows_of(run)
+    return [*checks, software()]
+
+
+def _own_file(party: str, file: OwnFile) -> Iterator[Check]:
+    try:
+        notes = own.read(file, Path()).notes
+    except ColonnadeError as error:
+        yield Check(party, "problem", str(error), f"correct the file, or [parties.{party}]")
+        return
+    yield Check(party, "ok", f"{file.data}: {notes[0]}")
+    for note in notes[1:MOST_NOTES]:
+        yield Check(party, "ok", note)
+    if len(notes) > MOST_NOTES:
+        yield Check(party, "ok", f"and {len(notes) - MOST_NOTES} further columns")
+
+
+def _rows_of(run: Config) -> Iterator[Check]:
+    """What would be trained on, and what would cross."""
+    try:
+        assembly = from_files(run) if run.files else from_catalogue(run)
+        names = {n: party.names for n, party in assembly.parties.items() if party.names}
+        if run.align is not None and names:
+            common = plainly(names, run.align)
+            count = len(next(iter(common.values())))
+            shares = ", ".join(f"{count / len(own):.0%} of {name}'s" for name, own in names.items())
+            if count < run.align.minimum:
+                move = "are the ids the same ones, written alike? [align] minimum sets the limit"
+                said = f"{count} rows are common, fewer than the minimum of {run.align.minimum}"
+                yield Check("alignment", "problem", said, move)
+                return
+            yield Check("alignment", "ok", f"{count} rows are common: {shares}")
+            for name, rows in common.items():
+                keep(assembly.parties[name], rows)
+    except ColonnadeError as error:
+        for said in problems(error):
+            yield Check("rows", "problem", said, "see `colonnade run`, which would stop here")
+        return
+    facts = assembly.facts()
+    said = f"{facts['train_rows']} rows to train on, {facts['test_rows']} to test"
+    method, classes = run.found.method, ", ".join(facts["classes"])
+    labels = f"{assembly.holder} holds the labels, {classes}"
+    if method.rows.own_labels:
+        labels = f"all rows come with labels, of {classes}"
+    yield Check("rows", "ok", f"{said}; {labels}")
+    for warning in assembly.warnings:
+        yield Check("rows", "warning", warning, "see whether that is meant")
+    for name, party in assembly.parties.items():
+        what = f"{prod(party.shape)} numbers per row" if party.has_features else "no features"
+        yield Check(name, "ok", f"{party.role}, {what}")
+    cast, sent = assembly.cast, list(KINDS if run.align is not None else ())
+    for role in cast.values():
+        passives = sum(other == "passive" for other in cast.values())
+        sent += method.sent_by(role, run.options, passives)
+    for kind in dict.fromkeys(sent):
+        yield Check("may cross", "ok", f"{kind.name} ({kind.describe()}) reveals {kind.reveals}")

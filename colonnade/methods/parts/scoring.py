@@ -1,0 +1,42 @@
+"""What one party's own network says about its own rows, and how good that is."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from colonnade.errors import ConfigError
+from colonnade.role.party import Party
+
+
+def logits_of(me: Party, rows: str, *layers: nn.Module) -> Tensor:
+    """What these modules, one after the other, say about all rows of a split: (rows, classes)."""
+    with me.evaluating():
+        return torch.cat([_through(layers, batch.x) for batch in me.rows(rows)])
+
+
+def accuracy_and_loss(logits: Tensor, labels: Tensor) -> tuple[float, float]:
+    """The share of rows that are classified correctly, and the mean cross-entropy."""
+    right = int((logits.argmax(1) == labels).sum())
+    return right / len(labels), float(F.cross_entropy(logits, labels))
+
+
+def labels_of(me: Party, rows: str) -> Tensor:
+    """The labels of a split of a party that brings them with its rows: (rows,)."""
+    labels = me.splits[rows].y
+    assert labels is not None
+    return labels
+
+
+def require_rows(me: Party, rows: str, why: str) -> None:
+    """Refuse to begin without the rows by which something is decided."""
+    if rows not in me.splits or not len(me.splits[rows]):
+        needs = f"{why} decides by {rows} rows, and '{me.name}' has none"
+        raise ConfigError([f"{needs}: set data.validation = 0.1, or bring more rows"])
+
+
+def _through(layers: tuple[nn.Module, ...], x: Tensor) -> Tensor:
+    for layer in layers:
+        x = layer(x)
+    return x

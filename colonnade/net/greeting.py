@@ -1,0 +1,60 @@
+"""The first words of a peer: whether the two fit together, and if not, in what they differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from colonnade.errors import CodecError
+from colonnade.net.frame import PROTOCOL, Body, Hello, parse
+
+ANY = "*"  # a fact about which a party has nothing to say: a server has no rows
+
+
+class Unfit(Exception):
+    """A peer with whom this party cannot talk, and why not."""
+
+    def __init__(self, *reasons: str) -> None:
+        super().__init__(*reasons)
+        self.reasons = reasons
+
+
+def first_words(data: bytes, peer: str) -> Body:
+    """The first frame of a connection. One of a peer that runs another version may be anything at
+    all; it is told so."""
+    try:
+        return parse(data, f"'{peer}'")[0].body
+    except CodecError as error:
+        raise Unfit(
+            f"{error}, which does not begin protocol {PROTOCOL}: does it run another version of "
+            "Colonnade?"
+        ) from None
+
+
+def fitting(body: Body, peer: str, me: str, agreed: Mapping[str, str]) -> Hello:
+    """The hello of a peer whose certificate names it; Unfit unless all that must be equal is."""
+    if not isinstance(body, Hello):
+        raise Unfit(f"'{peer}' began with something else than a hello")
+    if body.protocol != PROTOCOL:  # then nothing else of it was read
+        raise Unfit(f"protocol {body.protocol} at '{peer}', {PROTOCOL} at '{me}'")
+    if body.party != peer:
+        raise Unfit(f"the certificate is that of '{peer}', the hello that of '{body.party}'")
+    try:
+        theirs = json.loads(body.agreed)
+    except (ValueError, RecursionError):
+        theirs = None
+    if not isinstance(theirs, dict):
+        raise Unfit(f"the facts in the hello of '{peer}' are not JSON")
+    reasons = [
+        f"{key} is {_said(theirs, key)} at '{peer}', {_said(agreed, key)} at '{me}'"
+        for key in sorted({*agreed, *theirs})
+        if theirs.get(key) != agreed.get(key) and ANY not in (theirs.get(key), agreed.get(key))
+    ]
+    if reasons:
+        raise Unfit(*reasons)
+    return body
+
+
+def _said(facts: Mapping[str, Any], key: str) -> str:
+    return str(facts[key]) if key in facts else "missing"

@@ -1,0 +1,69 @@
+"""The training, epoch by epoch, and its last evaluation: what all parties logged, side by side."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from colonnade.results.result import NOT_LOGGED
+
+
+def history(
+    entries: Mapping[str, list[dict[str, Any]]], parties: list[str]
+) -> list[dict[str, Any]]:
+    """One row per phase and epoch, with the numbers of every party that logged any."""
+    rows: dict[tuple[str, int], dict[str, Any]] = {}
+    for name, own_entries in entries.items():
+        for entry in own_entries:
+            key = (entry["phase"], entry["epoch"])
+            row = rows.setdefault(
+                key, {"epoch": key[1], "phase": key[0], "seconds": 0.0, "parties": {}}
+            )
+            row["seconds"] = max(row["seconds"], entry["seconds"])
+            own = {k: v for k, v in entry.items() if k not in NOT_LOGGED}
+            for whose, numbers in {name: own, **entry.get("others", {})}.items():
+                if numbers:  # JSON has neither NaN nor infinity
+                    row["parties"].setdefault(whose, {}).update(
+                        {k: _finite(v) for k, v in numbers.items()}
+                    )
+    for row in rows.values():  # in the order of the parties, whoever logged first
+        row["parties"] = {name: row["parties"][name] for name in parties if name in row["parties"]}
+    return list(rows.values())
+
+
+def divergence(rows: list[dict[str, Any]]) -> list[str]:
+    """A loss that is not a number any more, and since when."""
+    found: dict[str, str] = {}
+    for row in rows:
+        for name, numbers in row["parties"].items():
+            if "loss" in numbers and numbers["loss"] is None and name not in found:
+                found[name] = (
+                    f"the loss of '{name}' is not finite since epoch {row['epoch']}: the training "
+                    "diverged; try a smaller lr"
+                )
+    return list(found.values())
+
+
+def metrics(scores: Mapping[str, Mapping[str, Any]], holder: str) -> dict[str, Any]:
+    """The last evaluation of every split that was scored."""
+    found: dict[str, Any] = {}
+    for own in scores.values():
+        for split, measures in own.items():
+            nothing = dict.fromkeys(("accuracy", "confusion", "confusion_party"))
+            entry = found.setdefault(split, {**nothing, "per_party": {}})
+            for measure, values in measures.items():
+                if measure == "confusion":
+                    whose = measures["confusion_party"]
+                    if entry["confusion"] is None or whose == holder:
+                        entry |= {"confusion": values, "confusion_party": whose}
+                elif measure != "confusion_party":
+                    entry.setdefault(measure, {}).update(values)
+    for entry in found.values():
+        shares = list(entry["per_party"].values())
+        entry["accuracy"] = sum(shares) / len(shares) if shares else None
+    return found
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,103 @@
+"""A party's rows in batches, on its device and prepared as its models take them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from colonnade.data import Moves, Preparation, Split
+from colonnade.errors import ColonnadeError
+from colonnade.partition import Rectangle, cut
+
+CHUNK_BYTES = 16 << 20  # prepared rows held at once: one gather for many batches
+EVALUATION_ROWS = 1000  # a batch without gradients
+
+
+@dataclass(slots=True)
+class Batch:
+    """Some prepared rows on the party's device."""
+
+    x: Tensor  # float32 (batch, …)
+    y: Tensor | None  # int64 (batch,), only where the party holds labels
+    ids: Tensor  # int64 (batch,)
+    owner: str = "this party"
+    rows: Tensor | None = None  # int64 (batch,): their positions in the split; training only
+    flips: Tensor | None = None  # bool (batch,): which images are mirrored; None: none is
+
+    @property
+    def labels(self) -> Tensor:
+        """The labels, for a role that must have them."""
+        if self.y is None:
+            raise ColonnadeError(f"the role of '{self.owner}' needs labels, and it holds none")
+        return self.y
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+
+@dataclass(frozen=True)
+class Intake:
+    """How rows become what models take; tables come prepared, and nothing is done to them."""
+
+    preparation: Preparation | None
+    window: Rectangle | None  # what is cut out of a whole image, after it is moved
+    margin: tuple[int, int, int, int]  # pixels by which an image is enlarged, as for F.pad
+
+    def made(self, x: Tensor, moves: Moves | None) -> Tensor:
+        """Rows of float32; of images (rows, channels, height, width)."""
+        if x.dim() != 4 or self.preparation is None:
+            return x
+        return self._moved(self.preparation.to_float(x), moves)
+
+    def flips(self, moves: Moves, span: slice) -> Tensor:
+        """Which tiles are mirrored: none, where the whole image was before it was cut."""
+        flips = moves.flips[span]
+        return flips if self.window is None else torch.zeros_like(flips)
+
+    def _moved(self, x: Tensor, moves: Moves | None) -> Tensor:
+        """Images as the models take them: enlarged, mirrored and shifted, channels last."""
+        if self.window is not None and x.shape[-2:] != self.window.size:
+            x = cut(x if moves is None else moves.apply(x), self.window)
+            moves = None
+        if any(self.margin):
+            x = F.pad(x, self.margin, mode="replicate")
+        if moves is not None:
+            x = moves.apply(x)
+        return x.contiguous(memory_format=torch.channels_last)
+
+
+def batched(
+    split: Split,
+    intake: Intake,
+    owner: str,
+    order: Tensor | None,
+    size: int,
+    start: int = 0,
+    moves: Moves | None = None,
+) -> Iterator[Batch]:
+    """Batches from number `start` on; rows are gathered and converted many batches at once."""
+    moves = moves and moves.to(split.x.device)
+    row_bytes = 4 * max(1, split.x[:1].numel())
+    chunk = size * max(1, CHUNK_BYTES // (row_bytes * size))
+    # Chunks lie at the same places after a resume: equal memory alignment, equal bits.
+    for low in range(start * size // chunk * chunk, len(split), chunk):
+        span = slice(low, low + chunk)
+        some = (
+            Split(split.x[span], None if split.y is None else split.y[span], split.ids[span])
+            if order is None
+            else split.rows(order[span])
+        )
+        x = intake.made(some.x, moves and moves.part(span))
+        xs, ids = x.split(size), some.ids.split(size)
+        nothing: list[None] = [None] * len(xs)
+        ys = nothing if some.y is None else some.y.split(size)
+        rows = nothing if order is None else order[span].split(size)
+        flips = nothing if moves is None else intake.flips(moves, span).split(size)
+        for number, parts in enumerate(zip(xs, ys, ids, rows, flips, strict=True)):
+            if low // size + number >= start:
+                x, y, i, row, flipped = parts
+                yield Batch(x, y, i, owner, row, flipped)

@@ -1,0 +1,152 @@
+"""Where a party is in its run: the phase, the epoch, the step, and its virtual time.
+
+The runtimes read it and steer by it; a role only loops with `me.epochs()` and `me.batches()`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from colonnade.role.recipe import Schedule
+from colonnade.role.seeds import random_state, set_random_state
+
+
+class Stopped(KeyboardInterrupt):
+    """The run was asked to stop, and its state is saved."""
+
+
+@dataclass(slots=True)
+class Meter:
+    """How far a party is; all that a progress display gets to see of it."""
+
+    labelled: bool
+    phase: str = ""
+    share: float = 0.0  # of that phase
+    epochs: int = 1  # of that phase
+
+
+class Progress:
+    """Counts epochs and steps, so that a checkpoint may fall between any two steps."""
+
+    def __init__(self, schedule: Schedule, device: torch.device, labelled: bool) -> None:
+        self.phase = "setup"  # setup, train or eval: where the ledger books a message
+        self.clock = 0.0  # virtual seconds, in one process
+        self.hop = 0  # the longest chain of messages this party has waited for
+        self.steps = 0  # training steps taken, over all phases
+        self.meter = Meter(labelled)
+        self.stop_at: int | None = None  # steps after which to save oneself and stop
+        self.count = schedule.epochs  # of the phase that runs now
+        self.enough = False  # the phase ends before its last epoch; nothing of this one was done
+        self._schedule, self._device = schedule, device
+        self._places: dict[str, list[int]] = {}  # phase -> [epoch, step]
+        self._at = ""  # the phase that runs now
+        self._began = 0.0
+        self._random: dict[str, Tensor] = {}  # to be put back when the saved place is reached
+
+    @property
+    def position(self) -> tuple[str, int, int]:
+        """(phase, epoch, step) of the next step to take."""
+        epoch, step = self._places.get(self._at, (0, 0))
+        return self._at, epoch, step
+
+    # ---- epochs ------------------------------------------------------------------------------
+
+    def enter(self, phase: str, count: int) -> bool:
+        """Begin the next epoch of a phase; False: it has had them all, and is left."""
+        place = self._places.setdefault(phase, [0, 0])
+        if place[0] >= count:
+            self._at, self.phase = "", "setup"
+            return False
+        self._at, self.phase, self.count = phase, "train", count
+        self._began = time.perf_counter()
+        if place[1] == 0:
+            self._restore_random()
+        self.meter.phase, self.meter.share = phase, place[0] / count
+        self.meter.epochs = count
+        return True
+
+    def leave(self, phase: str) -> bool:
+        """End an epoch of a phase; False: the role had enough, and the phase is over with it."""
+        if self.enough:
+            self.enough, self._places[phase][:] = False, [self.count, 0]
+            return False
+        self._places[phase][:] = self._places[phase][0] + 1, 0
+        return True
+
+    def epochs_of(self, phase: str) -> int:
+        """How many epochs of this phase are over."""
+        return self._places[phase][0]
+
+    @property
+    def seconds(self) -> float:
+        """How long this epoch has taken so far."""
+        return time.perf_counter() - self._began
+
+    @property
+    def saves(self) -> bool:
+        """Whether the epoch that has just ended ends with a checkpoint."""
+        every, (_, epoch, _) = self._schedule.checkpoint_epochs, self.position
+        return every > 0 and (epoch % every == 0 or epoch == self.count)
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether this epoch ends with an evaluation; the same at every party."""
+        every, (_, epoch, _) = self._schedule.evaluate_every, self.position
+        return every > 0 and (epoch + 1 == self.count or (epoch + 1) % every == 0)
+
+    # ---- steps -------------------------------------------------------------------------------
+
+    def resume_epoch(self) -> int:
+        """The step with which to go on in this epoch, with its random numbers."""
+        _, _, step = self.position
+        if step:
+            self._restore_random()
+        return step
+
+    def epochs_done(self, total: int) -> float:
+        """How many epochs of this phase are done, of `total` steps each; the meter is told."""
+        _, epoch, step = self.position
+        done = epoch + step / total
+        self.meter.share = done / self.count
+        return done
+
+    def count_step(self) -> tuple[bool, bool]:
+        """Count one step; whether a checkpoint follows it, and whether the run stops there."""
+        self._places[self._at][1] += 1
+        self.steps += 1
+        every = self._schedule.checkpoint_steps
+        stops = self.stop_at is not None and self.steps >= self.stop_at
+        return stops or (every > 0 and self.steps % every == 0), stops
+
+    # ---- checkpoints -------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """All that a checkpoint needs of it."""
+        return {
+            "positions": {phase: list(place) for phase, place in self._places.items()},
+            "random": random_state(self._device),
+            "hop": self.hop,
+            "clock": self.clock,
+            "steps": self.steps,
+        }
+
+    def resume(self, snapshot: Mapping[str, Any]) -> None:
+        """Go on from a snapshot."""
+        self._places, self._random = snapshot["positions"], snapshot["random"]
+        self.hop, self.clock, self.steps = (snapshot[k] for k in ("hop", "clock", "steps"))
+
+    def skip_to(self, phase: str, epoch: int, step: int) -> None:
+        """Leave out what lies between here and there: a step that others have already taken with
+        other members is never taken again."""
+        self._places[phase] = [epoch, step]
+
+    def _restore_random(self) -> None:
+        if self._random:
+            set_random_state(self._random, self._device)
+            self._random = {}
