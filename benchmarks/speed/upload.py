@@ -37,7 +37,7 @@ class Watch(Observer):
         self.began_at = self.ended_at = 0.0
         self._stop = threading.Event()
 
-    def began(self, config: Config, meters: Mapping[str, Meter], traffic: Traffic) -> None:
+    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Traffic) -> None:
         threading.Thread(target=self._look, args=(meters,), daemon=True).start()
 
     def ended(self) -> None:

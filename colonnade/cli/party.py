@@ -154,21 +154,21 @@ class Events(Observer):
         self._ended = threading.Event()
         self._lock = threading.Lock()
 
-    def began(self, config: Config, meters: Mapping[str, Meter], traffic: Traffic) -> None:
-        self._traffic = traffic
+    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Traffic) -> None:
+        self._ledger = ledger
         self._write({"began": True})
         ((_, meter),) = meters.items()
 
         def watch() -> None:
             while not self._ended.wait(METER_SECONDS):
                 self._write(
-                    {"meter": [meter.phase, meter.share, meter.epochs], "bytes": traffic.bytes}
+                    {"meter": [meter.phase, meter.share, meter.epochs], "bytes": ledger.bytes}
                 )
 
         threading.Thread(target=watch, daemon=True).start()
 
     def epoch(self, party: str, row: Mapping[str, Any]) -> None:
-        self._write({"epoch": dict(row), "bytes": self._traffic.bytes})
+        self._write({"epoch": dict(row), "bytes": self._ledger.bytes})
 
     def failed(self, trouble: Trouble) -> None:
         """The last event: which party has failed of its own accord, this one or another."""

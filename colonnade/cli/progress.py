@@ -27,8 +27,8 @@ class Progress(Observer):
         self._label = label
         self._live: Live | None = None
 
-    def began(self, config: Config, meters: Mapping[str, Meter], traffic: Traffic) -> None:
-        self._meters, self._traffic = meters, traffic
+    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Traffic) -> None:
+        self._meters, self._ledger = meters, ledger
         self._several = sum(meter.labelled for meter in meters.values()) > 1
         self._start = time.perf_counter()
         if self._label:
@@ -58,7 +58,7 @@ class Progress(Observer):
             cells.append(party)
         shown = {k: v for k, v in numbers.items() if k == "loss" or k.endswith("accuracy")}
         cells += [_metric(name, value) for name, value in (shown or numbers).items()]
-        cells += [units.size(self._traffic.bytes), units.duration(row["seconds"])]
+        cells += [units.size(self._ledger.bytes), units.duration(row["seconds"])]
         self._console.print(Text("  ".join(cells)))
 
     def note(self, text: str) -> None:
@@ -80,7 +80,7 @@ class Progress(Observer):
         epoch = min(int(share * epochs) + 1, epochs)
         return Text(
             f"  {'━' * full}{'╌' * (BAR - full)} {100 * share:3.0f} %  "
-            f"{phase} {epoch}/{epochs}  {units.size(self._traffic.bytes)}  {left}"
+            f"{phase} {epoch}/{epochs}  {units.size(self._ledger.bytes)}  {left}"
         )
 
 

@@ -59,7 +59,7 @@ class Setup:
     @property
     def elastic(self) -> bool:
         """Whether parties may come and go."""
-        return self.settings.found.method.membership.elastic
+        return self.federation.elastic
 
 
 def prepare(

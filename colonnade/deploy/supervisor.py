@@ -218,7 +218,7 @@ class _Supervisor:
         self.ready = 0.0
         self.events: SimpleQueue[tuple[Child, dict[str, Any]]] = SimpleQueue()
         self.meters = {name: Meter(party.labelled) for name, party in assembly.parties.items()}
-        self.traffic = Tally()
+        self.ledger = Tally()
         self.children: dict[str, Child] = {}
         self.warnings: list[str] = []
         self.ended = 0.0  # when the first process had nothing left to do
@@ -364,9 +364,9 @@ class _Supervisor:
                 child.failed = event["failed"]["party"]
             if "began" in event and not self.ready:
                 self.ready = time.perf_counter() - self.began
-                self.observer.began(self.settings, self.meters, self.traffic)
+                self.observer.began(self.settings, self.meters, self.ledger)
             if "bytes" in event:
-                self.traffic.set(child.name, event["bytes"])
+                self.ledger.set(child.name, event["bytes"])
             if "epoch" in event:
                 self.observer.epoch(child.name, event["epoch"])
             if "meter" in event:

@@ -150,10 +150,6 @@ class Party:
                 self.on_phase_end(self)
         self._between_steps()
 
-    def _between_steps(self) -> None:
-        if self.on_step is not None:
-            self.on_step()
-
     def enough(self) -> None:
         """The phase has ended before its last epoch; nothing of the present one was done."""
         self.progress.enough = True
@@ -186,9 +182,8 @@ class Party:
         for batch in batched(split, self._intake(), self.name, order, size, start, moves):
             self._set_rates(at.epochs_done(total))
             yield batch
-            at.count_step()
             self._between_steps()
-            saves, stops = at.due()
+            saves, stops = at.count_step()
             if saves:
                 self._checkpoint()
             if stops:
@@ -329,6 +324,10 @@ class Party:
     def _intake(self) -> Intake:
         """How its images become what its models take, as far as is known now."""
         return Intake(self.preparation, self.window, self.margin)
+
+    def _between_steps(self) -> None:
+        if self.on_step is not None:
+            self.on_step()
 
     def _set_rates(self, epochs_done: float) -> None:
         self.kept.set_rates(epochs_done, self.progress.count)

@@ -116,13 +116,10 @@ class Progress:
         self.meter.share = done / self.count
         return done
 
-    def count_step(self) -> None:
-        """One more training step."""
+    def count_step(self) -> tuple[bool, bool]:
+        """Count one step; whether a checkpoint follows it, and whether the run stops there."""
         self._places[self._at][1] += 1
         self.steps += 1
-
-    def due(self) -> tuple[bool, bool]:
-        """Whether a checkpoint follows the step that was counted, and whether the run stops."""
         every = self._schedule.checkpoint_steps
         stops = self.stop_at is not None and self.steps >= self.stop_at
         return stops or (every > 0 and self.steps % every == 0), stops

@@ -198,13 +198,13 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {  # by the annotation of a field
 }
 
 
-def frames(name: str, said: Any) -> Iterator[Any]:
+def frames(name: str, said: Any) -> Iterator[Control]:
     """A word as the frames it travels in: several for the account of a long run."""
     text = json.dumps({one.name: getattr(said, one.name) for one in fields(said)})
     while len(text) > WORD_BYTES:
-        yield Control(word=MORE + name, content=text[:WORD_BYTES])
+        yield Control(MORE + name, text[:WORD_BYTES])
         text = text[WORD_BYTES:]
-    yield Control(word=name, content=text)
+    yield Control(name, text)
 
 
 class Pieces:
@@ -213,7 +213,7 @@ class Pieces:
     def __init__(self) -> None:
         self._begun: dict[tuple[str, str], str] = {}  # (sender, name) of which more will come
 
-    def take(self, sender: str, control: Any) -> tuple[str, str] | None:
+    def take(self, sender: str, control: Control) -> tuple[str, str] | None:
         """The name and the whole text of a word, once its last piece has come."""
         name = control.word.removeprefix(MORE)
         text = self._begun.pop((sender, name), "") + control.content

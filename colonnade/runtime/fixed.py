@@ -205,8 +205,8 @@ class Fixed:
         if party is None or not session.playing:
             raise Stopped
         # Nobody is ahead of the hub by more than one step.
-        party.progress.stop_at = party.progress.steps + 2
-        session.tell_all(StopAt(party.progress.stop_at, session.stop_wish))
+        steps = party.progress.stop_at = party.progress.steps + 2
+        session.tell_all(StopAt(steps, session.stop_wish))
 
     def told_to_stop(self, session: Session, steps: int) -> None:
         if session.party is None or not session.playing:

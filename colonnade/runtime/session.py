@@ -32,7 +32,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from colonnade.errors import ColonnadeError
-from colonnade.net.frame import Part
+from colonnade.net.frame import Control, Part
 from colonnade.net.link import Arrived, Down, Event, Link, Up
 from colonnade.net.mesh import Lost, Mesh
 from colonnade.role.party import Party
@@ -113,7 +113,6 @@ class Session:
         accounts: Mapping[str, Any] | None = None,
     ) -> None:
         """
-        post          makes the party's post, given a way out
         told          what the hub tells everybody at the start
         run, attempt  what an earlier process of this party has remembered
         absent        who is not waited for
@@ -124,7 +123,7 @@ class Session:
         self.checkpoints, self.membership, self.patience = checkpoints, membership, patience
         self.keeper, self.log, self.told = keeper, log, dict(told or {})
         self.post = post
-        mesh.when_full = self._no_room
+        self.mesh.when_full = self._no_room
         self.run, self.attempt = run, attempt
         self.absent = set(absent)
         self.skip: Place | None = None  # see Start
@@ -369,7 +368,7 @@ class Session:
             self.hub_known = True
         self.membership.came_up(self, link)
 
-    def hear(self, sender: str, control: Any) -> None:
+    def hear(self, sender: str, control: Control) -> None:
         """A word of another party's process, or a piece of one."""
         whole = self._pieces.take(sender, control)
         if whole is not None:

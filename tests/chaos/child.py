@@ -120,8 +120,8 @@ def _note_starts(folder: Path, me: str) -> None:
 def _cut_small(most: int) -> None:
     plain = Network.__init__
 
-    def init(network: Network, *given: Any, **named: Any) -> None:
-        plain(network, *given, **named | {"part_bytes": most})
+    def init(network: Network, mesh: Any) -> None:
+        plain(network, mesh, most)
 
     Network.__init__ = init  # type: ignore[method-assign]
 

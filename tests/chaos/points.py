@@ -133,8 +133,8 @@ def install(hit: Callable[[str], None]) -> None:
     """Make this process pass all points."""
     around = functools.partial(_around, hit)
     around(Ledger, "write", "ledger: before", "ledger: after", when=_leaves)
-    around(Mesh, "send_part", "part: before", when=lambda m, to, wait, part, data: not part.offset)
-    around(Mesh, "send_part", "part: middle", when=lambda m, to, wait, part, data: part.offset)
+    around(Mesh, "send_part", "part: before", when=lambda m, to, part, data: not part.offset)
+    around(Mesh, "send_part", "part: middle", when=lambda m, to, part, data: part.offset)
     around(Post, "_close", after="received")
     around(OwnCheckpoints, "save", "checkpoint: before", "checkpoint: after")
     around(OwnCheckpoints, "go_back", after="go back")

@@ -21,16 +21,11 @@ def test_a_phase_is_entered_once_for_every_epoch() -> None:
     assert (at.phase, at.epochs_of("train")) == ("setup", 3)
 
 
-def counted(at: Progress) -> tuple[bool, bool]:
-    at.count_step()
-    return at.due()
-
-
 def test_steps_say_when_to_save_and_when_to_stop() -> None:
     at = progress(checkpoint_steps=2)
     at.stop_at = 3
     assert at.enter("train", 3)
-    assert [counted(at) for _ in range(3)] == [(False, False), (True, False), (True, True)]
+    assert [at.count_step() for _ in range(3)] == [(False, False), (True, False), (True, True)]
     assert at.position == ("train", 0, 3) and at.steps == 3
     assert at.epochs_done(6) == at.meter.share * 3 == 0.5
 

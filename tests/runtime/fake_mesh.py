@@ -59,7 +59,7 @@ class FakeMesh:
         self.inbox.put(Up(self.links[peer], anew))  # type: ignore[arg-type]
 
     def say(self, peer: str, word: str, content: Any) -> None:
-        control = Control(word=word, content=json.dumps(content))
+        control = Control(word, json.dumps(content))
         link: Any = self.links[peer]
         self.inbox.put(Arrived(link, link.life, 1, 1, control, memoryview(b"")))
 
@@ -110,7 +110,7 @@ class Case:
             self.session.leave()
 
     def hear(self, sender: str, word: str, content: str = "{}") -> None:
-        self.session.hear(sender, Control(word=word, content=content))
+        self.session.hear(sender, Control(word, content))
 
     def joins(self, peer: str, run: str = "", attempt: int = 0) -> None:
         join = Join(self.mesh.links[peer].life_of(), run, attempt, (), False)

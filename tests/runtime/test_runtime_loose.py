@@ -26,7 +26,7 @@ def case(me: str, folder: Path, run: str = "", **patience: Any) -> Case:
 
 def playing(it: Case) -> Playing:
     """The wire of a role that is under way."""
-    party: Any = SimpleNamespace(steps=3)
+    party: Any = SimpleNamespace(progress=SimpleNamespace(steps=3))
     it.session.playing, it.session.party = True, party
     return Playing(it.session, party)
 
@@ -203,9 +203,12 @@ def test_a_role_that_only_computes_hears_of_others_between_its_steps(tmp_path: P
 class _Computing:
     """What a session looks at of a party, and what a step does."""
 
-    name, steps, stop_at, position, phase = "shop", 0, None, ("train", 0, 0), "train"
+    name, position = "shop", ("train", 0, 0)
     schedule = SimpleNamespace(seed=1)
     on_step: Any = None
+
+    def __init__(self) -> None:
+        self.progress = SimpleNamespace(steps=0, stop_at=None, phase="train")
 
     def step(self) -> None:
         self.on_step()

@@ -63,11 +63,6 @@ def test_the_hub_notes_an_attempt_before_anybody_knows_of_it(tmp_path: Path) -> 
     assert begun is not None and begun.attempt == 5 and told == [1]
 
 
-def at(position: tuple[str, int, int], phase: str) -> Any:
-    """A party in the middle of its run."""
-    return SimpleNamespace(position=position, progress=SimpleNamespace(phase=phase))
-
-
 def test_what_was_begun_is_not_forgotten_when_all_go_back(tmp_path: Path) -> None:
     """A later attempt starts from a checkpoint; steps beyond it have been opened all the same."""
     session = case("shop", tmp_path).session
@@ -77,7 +72,8 @@ def test_what_was_begun_is_not_forgotten_when_all_go_back(tmp_path: Path) -> Non
         (("train", 1, 3), "train", ("train", 1, 8)),
         (("train", 1, 10), "eval", ("train", 2, 0)),
     ]:
-        party: Any = SimpleNamespace(position=position, phase=phase)
+        progress = SimpleNamespace(phase=phase)
+        party: Any = SimpleNamespace(position=position, progress=progress)
         session.party = party
         assert session.join().fresh == fresh
 
@@ -89,7 +85,7 @@ def test_a_word_that_does_not_fit_one_frame(tmp_path: Path) -> None:
     sender.session.tell("bank", Done(account))
     controls = sender.mesh.links["bank"].sent
     assert len(controls) > 3
-    assert all(len(control.SerializeToString()) < HEAD_BYTES for control in controls)
+    assert all(len(control.content) < HEAD_BYTES for control in controls)
     for piece in controls[:-1]:
         hub.session.hear("shop", piece)
     hub.hear("shop", "waiting", '{"what": "nothing"}')

@@ -206,20 +206,20 @@ class _Tell(Observer):
         self._site, self._engine = site, engine
         self._ended = threading.Event()
 
-    def began(self, config: Config, meters: Mapping[str, Meter], traffic: Traffic) -> None:
-        self._traffic = traffic
+    def began(self, config: Config, meters: Mapping[str, Meter], ledger: Traffic) -> None:
+        self._ledger = ledger
         self._tell({"began": True})
         ((_, meter),) = meters.items()
 
         def watch() -> None:
             while not self._ended.wait(METER_SECONDS):
                 now = [meter.phase, meter.share, meter.epochs]
-                self._tell({"meter": now, "bytes": traffic.bytes})
+                self._tell({"meter": now, "bytes": ledger.bytes})
 
         threading.Thread(target=watch, daemon=True).start()
 
     def epoch(self, party: str, row: Mapping[str, Any]) -> None:
-        self._tell({"epoch": dict(row), "bytes": self._traffic.bytes})
+        self._tell({"epoch": dict(row), "bytes": self._ledger.bytes})
         phase = str(row["phase"])
         for name, value in row.items():
             if name not in NOT_LOGGED and value is not None and math.isfinite(value):
