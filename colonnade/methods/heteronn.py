@@ -23,12 +23,12 @@ passive ones one after another, as FATE does: 4m + 2 waits per batch with m of t
 `in_turn = false`, for the same numbers. Numerically it is split learning with SGD for the W_m.
 
 With `encryption = "none"`, the default, the same arithmetic runs on plain numbers, masks included:
-**nothing is protected**, [α_m] is α_m, and the ledger says so. With "paillier" or "ckks" the active
-party still learns every W_m α_m and its own δ, and party m its dL/dα_m, which shows the labels: the
-layer hides α_m, W_m and δ, not what follows from them. W_m is hidden by real numbers of the size
-`mask`, so only statistically; its first value is the active party's own draw, so from the first
-batch a layer with width ≥ dim lets it solve for α_m. One that breaks the rules gets more: whatever
-it sends in step 2 is opened for it. privacy/homomorphic.py says what the two schemes leave open.
+**nothing is protected**, [α_m] is α_m, and the ledger says so. With "paillier" the active party
+still learns every W_m α_m and its own δ, and party m its dL/dα_m, which shows the labels: the layer
+hides α_m, W_m and δ, not what follows from them. W_m is hidden by real numbers of the size `mask`,
+so only statistically; its first value is the active party's own draw, so from the first batch a
+layer with width ≥ dim lets it solve for α_m. An active party that breaks the rules gets more:
+whatever it sends in step 2 is opened for it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -153,7 +152,7 @@ ENCRYPTED = Kinds(
 class HeteroNN:
     """Options of Hetero-NN."""
 
-    encryption: Literal["none", "paillier", "ckks"] = "none"  # "none" protects nothing
+    encryption: str = "none"  # or "paillier"; "none" protects nothing
     key_bits: int = 2048  # of Paillier's n; FATE takes 1024, which is too short today
     fraction: int = 23  # bits behind the point of a number in fixed point (FATE's default)
     fixed_point: bool = False  # encryption = "none": round as the encoding for Paillier does
@@ -165,6 +164,14 @@ class HeteroNN:
     hidden: tuple[int, ...] = ()  # hidden layers of the top
 
     def __post_init__(self) -> None:
+        if self.encryption == "ckks":
+            raise ValueError(
+                'encryption = "ckks" was removed: it was there for its cost, not for its '
+                'protection. Take "paillier", which protects embeddings and is far slower, or '
+                '"none", which is the same arithmetic and protects nothing'
+            )
+        if self.encryption not in ("none", "paillier"):
+            raise ValueError(f'encryption = "{self.encryption}": one of "none", "paillier"')
         if self.key_bits < 512 or self.key_bits % 64:
             raise ValueError(f"key_bits = {self.key_bits}: at least 512, a multiple of 64")
         if not 8 <= self.fraction <= 32:
@@ -193,7 +200,7 @@ async def passive(me: Party, active: Peer, cfg: HeteroNN) -> None:
         for batch in me.batches():
             embedding = bottom(batch.x)
             alpha = number(embedding.detach(), cfg)  # float64 (batch, dim)
-            await passive_forward(me, active, holder, alpha, cfg, train=True)  # 1. to 3.
+            await passive_forward(me, active, holder, alpha, cfg)  # 1. to 3.
             message = await active.recv(kinds.gradient)  # 5. wait for [δᵀα + ε_B]
             fresh = noise((cfg.dim, cfg.width), cfg.mask, cfg.fraction, seeded=clear(cfg))
             fresh = fresh.to(me.device)  # ε_m
@@ -255,7 +262,7 @@ async def passive_rows(me: Party, active: Peer, holder: Holder, cfg: HeteroNN, s
     with me.evaluating():
         for batch in me.rows(split):
             alpha = number(bottom(batch.x), cfg)
-            await passive_forward(me, active, holder, alpha, cfg, train=False)
+            await passive_forward(me, active, holder, alpha, cfg)
 
 
 async def active_rows(
@@ -299,12 +306,12 @@ async def active_keys(passives: Sequence[Peer], cfg: HeteroNN) -> list[Multiplie
 
 
 async def passive_forward(
-    me: Party, active: Peer, holder: Holder, alpha: Tensor, cfg: HeteroNN, *, train: bool
+    me: Party, active: Peer, holder: Holder, alpha: Tensor, cfg: HeteroNN
 ) -> None:
     """1. [α], 3. what the active party made of it, opened, with ε_acc α."""
     kinds, accumulated = kinds_of(cfg), accumulated_of(me, cfg)
     with me.timing("interactive layer"):
-        packed = holder.pack(alpha, both=train)
+        packed = holder.pack(alpha)
     active.send(kinds.embedding, packed)
     product = await active.recv(kinds.product)
     with me.timing("interactive layer"):
