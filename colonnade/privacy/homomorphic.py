@@ -28,6 +28,12 @@ from torch import Tensor
 from colonnade.errors import MethodError
 from colonnade.privacy.paillier import PaillierHolder, PaillierMultiplier
 
+SCHEMES = ("none", "paillier")
+REMOVED = {
+    "ckks": "because it was there for its cost, not for its protection. Take 'paillier', which "
+    "protects embeddings and is far slower, or 'none', which is the same arithmetic and protects "
+    "nothing"
+}
 LIBRARIES = {"paillier": "gmpy2"}  # what a scheme needs to be installed
 
 
