@@ -134,7 +134,7 @@ def test_generalised_means(tmp_path: Path) -> None:
 
 
 def test_noisy_means(tmp_path: Path) -> None:
-    """Laplace(0, b), drawn anew for every matrix, client and round; then generalised."""
+    """Laplace(0, b), drawn again for every matrix, client and round; then generalised."""
     scale, drawn = 0.5, []
     seen = train(tmp_path / "run", settings({"noise": scale, "groups": 100}))
     for name, party in seen.clients.items():
@@ -192,7 +192,7 @@ def test_ppm_is_the_relative_change(options: dict[str, Any], tmp_path: Path) -> 
 
 
 def test_a_budget_needs_checkpoints(tmp_path: Path) -> None:
-    """Begun anew with a new secret, a run would tell everything a second time."""
+    """Begun again with a new secret, a run would tell everything a second time."""
     tree = settings({"epsilon": 4.0}, checkpoint={"epochs": 0})
     with pytest.raises(ConfigError, match="epsilon needs checkpoints"):
         colonnade.run(tree, out=tmp_path / "run")
