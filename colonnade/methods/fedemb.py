@@ -32,7 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -40,7 +40,6 @@ from torch.nn import functional as F
 
 from colonnade.errors import MethodError
 from colonnade.methods.parts import client_report, joint_scores
-from colonnade.methods.parts.bounds import out_of_bounds
 from colonnade.methods.parts.client_report import Told, label_proportions, report_kinds
 from colonnade.methods.parts.joint_scores import score_alone, score_for, score_jointly, scored
 from colonnade.methods.parts.matching import alike, matched, side_by_side
@@ -54,10 +53,16 @@ from colonnade.privacy.release import Release
 from colonnade.role.method import About, Membership, Method, Prologue, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
+from colonnade.toml import Bounds, check_bounds
 from colonnade.wire import Kind, Peer
 
 BLOCK = Kind("block", None, reveals="what all public parts have learnt together")
 SERVER, LOCAL = "server", "local"
+
+Count = Annotated[int, Bounds(least=1)]
+Size = Annotated[float, Bounds(least=0)]
+Above0 = Annotated[float, Bounds(above=0)]
+Share = Annotated[float, Bounds(least=0, below=1)]
 
 
 @dataclass(frozen=True)
@@ -66,41 +71,35 @@ class FedEmb:
 
     setting: Literal["vertical", "hybrid"] = "vertical"
     cut: str = ""  # f_m^L ends after this layer; empty: in the middle
-    rounds: int = 1  # J
-    later_epochs: int = 2  # of every round but the first
+    rounds: Count = 1  # J
+    later_epochs: Count = 2  # of every round but the first
     return_blocks: bool = True
     # ---- what leaves a client
-    groups: int = 600  # R; 0: every row by itself
+    groups: Annotated[int, Bounds(least=0)] = 600  # R; 0: every row by itself
     grouping: Literal["random", "kmeans", "class"] = "random"
-    generalise: float = 0.0  # ε of Algorithm 2: the share of groups whose values become one
-    noise: float = 0.0  # b of Laplace noise; without epsilon it guarantees nothing
-    epsilon: float = 0.0  # of all rounds together; 0: no guarantee
-    delta: float = 1e-6
-    clip: float = 10.0  # epsilon: the largest L1 norm of a row of l_m and of o_m
+    generalise: Share = 0.0  # ε of Algorithm 2: the share of groups whose values become one
+    noise: Size = 0.0  # b of Laplace noise; without epsilon it guarantees nothing
+    epsilon: Size = 0.0  # of all rounds together; 0: no guarantee
+    delta: Share = 1e-6
+    clip: Above0 = 10.0  # epsilon: the largest L1 norm of a row of l_m and of o_m
     # ---- the server
     targets: Literal["mse", "soft", "hard", "proportions"] = "mse"
-    combinations: int = 1  # T, hybrid
+    combinations: Count = 1  # T, hybrid
     match: Literal["random", "class"] = "random"  # hybrid: which groups are joined
     widen: bool = False  # pull the means of a class as far apart as its rows are
-    server_epochs: int = 5
-    server_lr: float = 1e-4
+    server_epochs: Annotated[int, Bounds(least=0)] = 5
+    server_lr: Above0 = 1e-4
     server_schedule: Literal["constant", "cosine"] = "constant"  # cosine: falls to 0
-    server_batch: int = 128
+    server_batch: Count = 128
     connect: Connect = "dense"  # α
-    rank: int = 16
-    fan_in: int = 16
-    connect_start: float = 0.0  # standard deviation of α at first
+    rank: Count = 16
+    fan_in: Count = 16
+    connect_start: Size = 0.0  # standard deviation of α at first
     control: bool = False  # also tune a u with new random weights, for comparison
 
     def __post_init__(self) -> None:
-        counts = ("rounds", "later_epochs", "combinations", "server_batch", "rank", "fan_in")
-        sizes = ("groups", "server_epochs", "noise", "epsilon", "connect_start")
-        wrong = [
-            *out_of_bounds(self, *counts, least=1),
-            *out_of_bounds(self, *sizes, least=0),
-            *out_of_bounds(self, "server_lr", "clip", above=0),
-            *out_of_bounds(self, "delta", "generalise", least=0, below=1),
-        ]
+        check_bounds(self)
+        wrong = []
         if self.epsilon and self.noise:
             wrong.append("epsilon sets the noise by itself: omit noise")
         if self.epsilon and self.targets == "proportions":

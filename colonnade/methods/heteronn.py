@@ -35,13 +35,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.methods.parts import interactive_messages as messages
-from colonnade.methods.parts.bounds import bad_choice, out_of_bounds
 from colonnade.models import network
 from colonnade.models.interactive import AccumulatedMask, MaskedWeight, OwnLayer
 from colonnade.models.mlp import mlp
@@ -49,7 +49,10 @@ from colonnade.privacy import homomorphic
 from colonnade.privacy.homomorphic import Holder, Multiplier, noise, rounded
 from colonnade.role.method import About, Method, Role, active_and_passives
 from colonnade.role.party import Party
+from colonnade.toml import Bounds, check_bounds
 from colonnade.wire import Kind, Peer
+
+Width = Annotated[int, Bounds(least=1)]
 
 
 @dataclass(frozen=True)
@@ -57,25 +60,22 @@ class HeteroNN:
     """Options of Hetero-NN."""
 
     encryption: str = "none"  # or "paillier"; "none" protects nothing
-    key_bits: int = 2048  # of Paillier's n; FATE takes 1024, which is too short today
-    fraction: int = 23  # bits behind the point of a number in fixed point (FATE's default)
+    key_bits: Annotated[int, Bounds(least=512)] = 2048  # of n; FATE's 1024 are too few today
+    fraction: Annotated[int, Bounds(least=8, most=32)] = 23  # bits behind the point; as in FATE
     fixed_point: bool = False  # encryption = "none": round as the encoding for Paillier does
-    mask: float = 1.0  # a step's ε_m is uniform between -mask and mask
-    lr: float = 0.05  # η of every W_m, times the schedule of the active party
+    # A step's ε_m is uniform between -mask and mask.
+    mask: Annotated[float, Bounds(least=0, most=1024)] = 1.0
+    # η of every W_m, times the schedule of the active party.
+    lr: Annotated[float, Bounds(above=0)] = 0.05
     in_turn: bool = True  # serve passive parties one after another; false: all at once
-    dim: int = 128  # width of every α_m
-    width: int = 128  # of z
+    dim: Width = 128  # width of every α_m
+    width: Width = 128  # of z
     hidden: tuple[int, ...] = ()  # hidden layers of the top
 
     def __post_init__(self) -> None:
-        wrong = [
-            *bad_choice(self, "encryption", homomorphic.SCHEMES, homomorphic.REMOVED),
-            *out_of_bounds(self, "key_bits", least=512),
-            *out_of_bounds(self, "fraction", least=8, most=32),
-            *out_of_bounds(self, "mask", least=0, most=1024),
-            *out_of_bounds(self, "lr", above=0),
-            *out_of_bounds(self, "dim", "width", least=1),
-        ]
+        homomorphic.check_scheme(self.encryption)
+        check_bounds(self)
+        wrong = []
         if self.key_bits % 64:
             wrong.append(f"key_bits = {self.key_bits}: a multiple of 64")
         if any(width < 1 for width in self.hidden):

@@ -827,9 +827,9 @@ def test_what_is_refused(
             for key in ("server_lr", "clip")
             for value in (0.0, -1.0)
         ),
-        *(({"delta": value}, rf"delta = {value}: at least 0, below 1") for value in (-0.1, 1.0)),
+        *(({"delta": value}, rf"delta = {value}: at least 0 and below 1") for value in (-0.1, 1.0)),
         *(
-            ({"generalise": value}, rf"generalise = {value}: at least 0, below 1")
+            ({"generalise": value}, rf"generalise = {value}: at least 0 and below 1")
             for value in (-0.1, 1.0)
         ),
         ({"epsilon": 1.0, "noise": 1.0}, "epsilon sets the noise by itself"),
@@ -857,8 +857,10 @@ def test_options_out_of_range(bad: dict[str, Any], text: str) -> None:
 
 
 def test_all_mistakes_at_once() -> None:
-    with pytest.raises(ValueError, match=r"noise = -1.*clip = 0.*delta = 2.*widen needs"):
-        FedEmb(noise=-1.0, clip=0.0, delta=2.0, widen=True)
+    with pytest.raises(ConfigError, match=r"(?s)noise = -1.*clip = 0.*delta = 2"):
+        config.load(settings({"noise": -1.0, "clip": 0.0, "delta": 2.0}))
+    with pytest.raises(ValueError, match=r"epsilon sets the noise.*combinations and.*widen needs"):
+        FedEmb(noise=1.0, epsilon=1.0, combinations=2, widen=True)
 
 
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
