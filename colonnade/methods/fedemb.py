@@ -43,6 +43,7 @@ from colonnade.methods.parts import client_report, joint_scores
 from colonnade.methods.parts.client_report import Told, label_proportions, report_kinds
 from colonnade.methods.parts.joint_scores import score_alone, score_for, score_jointly, scored
 from colonnade.methods.parts.matching import alike, matched, side_by_side
+from colonnade.methods.parts.options import group
 from colonnade.methods.parts.tuning import tuned
 from colonnade.methods.parts.widening import widen
 from colonnade.models import joined as joining
@@ -118,10 +119,7 @@ class FedEmb:
     @property
     def release(self) -> Release:
         """How l_m and o_m, of all rounds, may leave a client."""
-        heuristics = {"generalise": self.generalise, "noise": self.noise}
-        budget = {"epsilon": self.epsilon, "delta": self.delta, "clip": self.clip}
-        same, planned = self.setting == "vertical", 2 * self.rounds
-        return Release(self.groups, self.grouping, same, **heuristics, **budget, planned=planned)
+        return group(self, Release, alike=self.setting == "vertical", planned=2 * self.rounds)
 
     @property
     def epochs(self) -> int:

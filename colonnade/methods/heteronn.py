@@ -42,6 +42,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.methods.parts import interactive_messages as messages
+from colonnade.methods.parts.options import chosen
 from colonnade.models import network
 from colonnade.models.interactive import AccumulatedMask, MaskedWeight, OwnLayer
 from colonnade.models.mlp import mlp
@@ -73,7 +74,7 @@ class HeteroNN:
     hidden: tuple[int, ...] = ()  # hidden layers of the top
 
     def __post_init__(self) -> None:
-        homomorphic.check_scheme(self.encryption)
+        chosen(self, "encryption", homomorphic.SCHEMES, homomorphic.REMOVED)
         check_bounds(self)
         wrong = []
         if self.key_bits % 64:

@@ -74,14 +74,6 @@ class Multiplier(Protocol):
         """What `open` made of a masked product, without the mask: float64 (p, r)."""
 
 
-def check_scheme(encryption: str) -> None:
-    """A ValueError where there is no such scheme, or no longer."""
-    if encryption in REMOVED:
-        raise ValueError(f"encryption = '{encryption}': removed, {REMOVED[encryption]}")
-    if encryption not in SCHEMES:
-        raise ValueError(f"encryption = '{encryption}': must be one of {', '.join(SCHEMES)}")
-
-
 def require(encryption: str) -> None:
     """Refuse a scheme whose library is not installed."""
     library = LIBRARIES.get(encryption)

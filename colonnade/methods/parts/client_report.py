@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
+from colonnade.methods.parts.scoring import labels_of
 from colonnade.privacy.grouping import Grouping
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
@@ -42,9 +43,7 @@ def report_kinds(*, noisy: bool, labelled: bool) -> list[Kind]:
 
 def label_proportions(me: Party, groups: Grouping) -> Tensor:
     """The share of each class in each group of training rows: (groups, classes)."""
-    labels = me.splits["train"].y
-    assert labels is not None
-    return groups.means(F.one_hot(labels, len(me.classes)).float())
+    return groups.means(F.one_hot(labels_of(me, "train"), len(me.classes)).float())
 
 
 @dataclass(frozen=True)

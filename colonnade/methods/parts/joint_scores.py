@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.errors import MethodError
+from colonnade.methods.parts.scoring import logits_of
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
@@ -27,9 +28,7 @@ KINDS = (ROWS, EMBEDDING, SCORES)
 def score_alone(me: Party, private: nn.Module, public: nn.Module, measure: str) -> None:
     """What a client's own network makes of the rows that are to be evaluated now."""
     for split in me.evaluations:
-        with me.evaluating():
-            logits = torch.cat([public(private(batch.x)) for batch in me.rows(split)])
-        me.score(split, logits, measure=measure)
+        me.score(split, logits_of(me, split, private, public), measure=measure)
 
 
 async def score_jointly(me: Party, server: Peer, private: nn.Module) -> None:
