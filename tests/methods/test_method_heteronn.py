@@ -159,7 +159,7 @@ def by_hand(tree: Any, hidden: tuple[int, ...] = ()) -> tuple[Joint, list[float]
 
 
 def true_weight(parties: dict[str, Party], host: str) -> torch.Tensor:
-    guest = next(iter(parties.values())).weights()[f"masked weight of {host}"]["weight"]
+    guest = next(iter(parties.values())).kept.weights()[f"masked weight of {host}"]["weight"]
     return guest + parties[host].kept.weights()["accumulated mask"]["total"]
 
 
@@ -205,10 +205,10 @@ def test_equals_splitnn_with_the_cut_concat() -> None:
     assert [row["loss"] for row in ours["party1"].history] == pytest.approx(
         [row["loss"] for row in theirs["party1"].history], rel=1e-5
     )
-    joined = theirs["party1"].weights()["top"]["0.weight"]
+    joined = theirs["party1"].kept.weights()["top"]["0.weight"]
     for number, name in enumerate(ours):
-        for key, value in theirs[name].weights()["bottom"].items():
-            mine = ours[name].weights()["bottom"][key]
+        for key, value in theirs[name].kept.weights()["bottom"].items():
+            mine = ours[name].kept.weights()["bottom"][key]
             torch.testing.assert_close(mine, value, rtol=1e-4, atol=2e-6)
         if number:
             wanted = joined[:, number * DIM : (number + 1) * DIM].T.double()
@@ -223,16 +223,16 @@ def test_masks_cancel_and_the_active_party_alone_has_no_true_weight() -> None:
     masked = train(settings(options={"mask": 1.0}), "as_heteronn")
     begun = Joint([p.shape for p in plain.values()], ())
     for number, host in enumerate(list(masked)[1:], start=1):
-        true = plain["party1"].weights()[f"masked weight of {host}"]["weight"]
+        true = plain["party1"].kept.weights()[f"masked weight of {host}"]["weight"]
         torch.testing.assert_close(true_weight(masked, host), true, rtol=1e-4, atol=1e-6)
-        held = masked["party1"].weights()[f"masked weight of {host}"]["weight"]
+        held = masked["party1"].kept.weights()[f"masked weight of {host}"]["weight"]
         assert (held - true).std() > 1.0  # the sum of twelve masks
         first: Any = begun.weights[number]
         learnt = true - first.weight.detach().T  # what training made of it …
         seen = held - first.weight.detach().T  # … and what the active party sees of that
         together = torch.corrcoef(torch.stack([learnt.flatten(), seen.flatten()]))[0, 1]
         assert abs(float(together)) < 0.25  # 256 numbers: four standard deviations
-        for module in masked["party1"].weights().values():
+        for module in masked["party1"].kept.weights().values():
             for value in module.values():
                 if value.shape == true.shape:
                     assert not torch.allclose(value.double(), true, atol=0.05)
