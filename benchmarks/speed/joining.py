@@ -28,6 +28,7 @@ import colonnade
 from colonnade import data
 from colonnade.errors import DataMissing
 from colonnade.methods import fedemb
+from colonnade.privacy import release
 from colonnade.results.environment import commit
 
 HERE = Path(__file__).resolve().parent
@@ -138,8 +139,8 @@ def by_hand(rows: list[tuple[Tensor, Tensor]], networks: list[nn.Sequential], gr
 
 def tuning(arguments: argparse.Namespace) -> dict[str, Any]:
     groups = arguments.groups
-    grouped = Watch(fedemb, "random_groups")
-    protected, tuned = Watch(fedemb, "protected"), Watch(fedemb, "tune")
+    grouped, protected = Watch(release, "random_groups"), Watch(release, "protected")
+    tuned = Watch(fedemb, "tune")
     ratios, ours, theirs = [], [], []
     for _ in range(REPEATS):
         for watch in (grouped, protected, tuned):

@@ -23,182 +23,94 @@ passive ones one after another, as FATE does: 4m + 2 waits per batch with m of t
 `in_turn = false`, for the same numbers. Numerically it is split learning with SGD for the W_m.
 
 With `encryption = "none"`, the default, the same arithmetic runs on plain numbers, masks included:
-**nothing is protected**, [α_m] is α_m, and the ledger says so. With "paillier" or "ckks" the active
-party still learns every W_m α_m and its own δ, and party m its dL/dα_m, which shows the labels: the
-layer hides α_m, W_m and δ, not what follows from them. W_m is hidden by real numbers of the size
-`mask`, so only statistically; its first value is the active party's own draw, so from the first
-batch a layer with width ≥ dim lets it solve for α_m. One that breaks the rules gets more: whatever
-it sends in step 2 is opened for it. privacy/homomorphic.py says what the two schemes leave open.
+**nothing is protected**, [α_m] is α_m, and the ledger says so. With "paillier" the active party
+still learns every W_m α_m and its own δ, and party m its dL/dα_m, which shows the labels: the layer
+hides α_m, W_m and δ, not what follows from them. W_m is hidden by real numbers of the size `mask`,
+so only statistically; its first value is the active party's own draw, so from the first batch a
+layer with width ≥ dim lets it solve for α_m. An active party that breaks the rules gets more:
+whatever it sends in step 2 is opened for it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from colonnade.errors import Untrusted
+from colonnade.methods.parts import interactive_messages as messages
+from colonnade.methods.parts.options import chosen
 from colonnade.models import network
+from colonnade.models.interactive import AccumulatedMask, MaskedWeight, OwnLayer
 from colonnade.models.mlp import mlp
 from colonnade.privacy import homomorphic
 from colonnade.privacy.homomorphic import Holder, Multiplier, noise, rounded
 from colonnade.role.method import About, Method, Role, active_and_passives
 from colonnade.role.party import Party
+from colonnade.toml import Bounds, check_bounds
 from colonnade.wire import Kind, Peer
 
-PUBLIC_KEY = Kind(
-    "public_key",
-    ("bytes",),
-    reveals="nothing: a fresh public key",
-    dtype="uint8",
-    randomised=True,
-    host=True,
-)
-
-
-@dataclass(frozen=True)
-class Kinds:
-    """The messages of a batch, in their order."""
-
-    embedding: Kind  # 1. passive → active
-    product: Kind  # 2. active → passive
-    output: Kind  # 3. passive → active
-    gradient: Kind  # 5. active → passive
-    masked_gradient: Kind  # 6. passive → active, with
-    noise: Kind  # 6.
-    error: Kind  # 7. active → passive
-
-
-OUTPUT = "the sender's features, through W_m α_m"
-MASKED = "δᵀα_m within a mask of the size ε_m/η"
-CLEAR = Kinds(  # encryption = "none"; the ledger does not call protected what is not
-    embedding=Kind(
-        "embedding",
-        ("batch", "dim"),
-        reveals="the sender's features, through α_m: nothing is encrypted",
-        dtype="float64",
-    ),
-    product=Kind(
-        "product", ("batch", "width"), reveals="W_m α_m within masks of size 1", dtype="float64"
-    ),
-    output=Kind("output", ("batch", "width", "words"), reveals=OUTPUT, dtype="float64"),
-    gradient=Kind(
-        "gradient",
-        None,  # {"product": (dim, width), "rate": η}
-        reveals="δ, through δᵀα_m within masks of size 1: nothing is encrypted",
-        dtype="float64",
-    ),
-    masked_gradient=Kind(
-        "masked_gradient", ("dim", "width", "words"), reveals=MASKED, dtype="float64"
-    ),
-    noise=Kind(
-        "noise",
-        ("dim", "width"),
-        reveals="the mask of W_m, and so W_m itself: nothing is encrypted",
-        dtype="float64",
-    ),
-    error=Kind(
-        "error",
-        ("dim", "batch"),
-        reveals="the labels, through dL/dα_m",
-        dtype="float64",
-    ),
-)
-SEALED = Kind(
-    "encrypted_embedding",
-    ("bytes",),
-    reveals="the number of rows; without the sender's key, no more",
-    dtype="uint8",
-    randomised=True,
-    host=True,
-)
-ENCRYPTED = Kinds(
-    embedding=SEALED,
-    product=replace(SEALED, name="encrypted_product", reveals="W_m α_m within the mask ε_B"),
-    output=replace(
-        SEALED,
-        name="opened_output",
-        shape=("batch", "width", "words"),
-        reveals=OUTPUT,
-        dtype="any",
-    ),
-    gradient=replace(
-        SEALED,
-        name="encrypted_gradient",
-        shape=None,  # {"product": bytes of (dim, width), "rate": η}
-        reveals="δᵀα_m within the mask ε_B",
-    ),
-    masked_gradient=replace(
-        SEALED,
-        name="opened_gradient",
-        shape=("dim", "width", "words"),
-        reveals=MASKED,
-        dtype="any",
-    ),
-    noise=replace(
-        SEALED, name="encrypted_noise", reveals="without the sender's key, nothing: the mask of W_m"
-    ),
-    error=replace(
-        SEALED, name="encrypted_error", reveals="the labels, to the receiver, through dL/dα_m"
-    ),
-)
+Width = Annotated[int, Bounds(least=1)]
 
 
 @dataclass(frozen=True)
 class HeteroNN:
     """Options of Hetero-NN."""
 
-    encryption: Literal["none", "paillier", "ckks"] = "none"  # "none" protects nothing
-    key_bits: int = 2048  # of Paillier's n; FATE takes 1024, which is too short today
-    fraction: int = 23  # bits behind the point of a number in fixed point (FATE's default)
+    encryption: str = "none"  # or "paillier"; "none" protects nothing
+    key_bits: Annotated[int, Bounds(least=512)] = 2048  # of n; FATE's 1024 are too few today
+    fraction: Annotated[int, Bounds(least=8, most=32)] = 23  # bits behind the point; as in FATE
     fixed_point: bool = False  # encryption = "none": round as the encoding for Paillier does
-    mask: float = 1.0  # a step's ε_m is uniform between -mask and mask
-    lr: float = 0.05  # η of every W_m, times the schedule of the active party
+    # A step's ε_m is uniform between -mask and mask.
+    mask: Annotated[float, Bounds(least=0, most=1024)] = 1.0
+    # η of every W_m, times the schedule of the active party.
+    lr: Annotated[float, Bounds(above=0)] = 0.05
     in_turn: bool = True  # serve passive parties one after another; false: all at once
-    dim: int = 128  # width of every α_m
-    width: int = 128  # of z
+    dim: Width = 128  # width of every α_m
+    width: Width = 128  # of z
     hidden: tuple[int, ...] = ()  # hidden layers of the top
 
     def __post_init__(self) -> None:
-        if self.key_bits < 512 or self.key_bits % 64:
-            raise ValueError(f"key_bits = {self.key_bits}: at least 512, a multiple of 64")
-        if not 8 <= self.fraction <= 32:
-            raise ValueError(f"fraction = {self.fraction}: from 8 to 32")
-        if self.fixed_point and self.encryption != "none":
-            raise ValueError('fixed_point has no effect but with encryption = "none"')
-        if not 0 <= self.mask <= 1024:
-            raise ValueError(f"mask = {self.mask}: from 0 to 1024")
-        if self.mask == 0 and self.encryption != "none":
-            raise ValueError("mask = 0 would show the active party every W_m")
-        if not 0 < self.lr < math.inf:
-            raise ValueError(f"lr = {self.lr}: above 0")
-        if self.dim < 1:
-            raise ValueError(f"dim = {self.dim}: at least 1")
-        if self.width < 1:
-            raise ValueError(f"width = {self.width}: at least 1")
+        chosen(self, "encryption", homomorphic.SCHEMES, homomorphic.REMOVED)
+        check_bounds(self)
+        wrong = []
+        if self.key_bits % 64:
+            wrong.append(f"key_bits = {self.key_bits}: a multiple of 64")
         if any(width < 1 for width in self.hidden):
-            raise ValueError(f"hidden = {list(self.hidden)}: widths of at least 1")
+            wrong.append(f"hidden = {list(self.hidden)}: widths of at least 1")
+        if self.fixed_point and not self.clear:
+            wrong.append('fixed_point has an effect with encryption = "none" only')
+        if self.mask == 0 and not self.clear:
+            wrong.append("mask = 0 would show the active party every W_m")
+        if wrong:
+            raise ValueError("; ".join(wrong))
+
+    @property
+    def clear(self) -> bool:
+        return self.encryption == "none"
+
+    @property
+    def kinds(self) -> messages.Kinds:
+        return messages.CLEAR if self.clear else messages.ENCRYPTED
 
 
 async def passive(me: Party, active: Peer, cfg: HeteroNN) -> None:
-    holder, kinds = passive_key(me, active, cfg), kinds_of(cfg)
+    holder, kinds = passive_key(me, active, cfg), cfg.kinds
     bottom, accumulated = bottom_of(me, cfg), accumulated_of(me, cfg)
     optimizer = me.optimizer(bottom)
     for _ in me.epochs():
         for batch in me.batches():
             embedding = bottom(batch.x)
             alpha = number(embedding.detach(), cfg)  # float64 (batch, dim)
-            await passive_forward(me, active, holder, alpha, cfg, train=True)  # 1. to 3.
+            await passive_forward(me, active, holder, alpha, cfg)  # 1. to 3.
             message = await active.recv(kinds.gradient)  # 5. wait for [δᵀα + ε_B]
-            fresh = noise((cfg.dim, cfg.width), cfg.mask, cfg.fraction, seeded=clear(cfg))
+            fresh = noise((cfg.dim, cfg.width), cfg.mask, cfg.fraction, seeded=cfg.clear)
             fresh = fresh.to(me.device)  # ε_m
             with me.timing("interactive layer"):
-                product, rate = gradient_of(message, active.name, cfg)
+                product, rate = messages.gradient_of(message, active.name, cfg.lr)
                 masked = holder.open(product, (cfg.dim, cfg.width), fresh / rate)  # 6. + ε_m/η
                 packed = holder.pack(accumulated.total)
             active.send(kinds.masked_gradient, masked)
@@ -215,17 +127,14 @@ async def passive(me: Party, active: Peer, cfg: HeteroNN) -> None:
 
 
 async def active(me: Party, passives: list[Peer], cfg: HeteroNN) -> None:
-    multipliers, kinds = await active_keys(passives, cfg), kinds_of(cfg)
-    layer, top = layer_of(me, cfg), top_of(me, cfg)
-    masked = {peer: masked_of(me, peer.name, cfg) for peer in passives}
+    layer, top, kinds = layer_of(me, cfg), top_of(me, cfg), cfg.kinds
+    hosts = await hosts_of(me, passives, cfg)
     bottoms = [bottom_of(me, cfg)] if me.has_features else []
     optimizer = me.optimizer(*bottoms, layer, top)
     for _ in me.epochs():
         for batch in me.batches():
-            packed = [await peer.recv(kinds.embedding) for peer in passives]  # 1.
-            products = await active_forward(
-                me, passives, multipliers, packed, len(batch), cfg
-            )  # 2., 3.
+            packed = [await host.peer.recv(kinds.embedding) for host in hosts]  # 1.
+            products = await active_forward(me, hosts, packed, len(batch), cfg)  # 2., 3.
             z = (layer([bottom(batch.x) for bottom in bottoms]) + products).requires_grad_()
             z.retain_grad()
             loss = F.cross_entropy(top(F.relu(z)), batch.labels)
@@ -234,12 +143,13 @@ async def active(me: Party, passives: list[Peer], cfg: HeteroNN) -> None:
             assert z.grad is not None
             delta = number(z.grad, cfg)  # float64 (batch, width)
             optimizer.step()
-            rate = rate_of(optimizer, cfg)
-            for some in turns(list(zip(passives, multipliers, packed, strict=True)), cfg):
-                await active_backward(me, some, masked, delta, rate, cfg)  # 5. to 7.
+            recipe = optimizer.param_groups[0]  # η falls as the rates of the recipe do
+            rate = float(cfg.lr * recipe["lr"] / recipe["initial_lr"])
+            for some in turns(list(zip(hosts, packed, strict=True)), cfg):
+                await active_backward(me, some, delta, rate, cfg)  # 5. to 7.
             me.log(loss=loss)
         for split in me.evaluations:
-            me.score(split, await active_rows(me, passives, multipliers, cfg, split))
+            me.score(split, await active_rows(me, hosts, cfg, split))
 
 
 async def passive_predict(me: Party, active: Peer, cfg: HeteroNN, split: str) -> None:
@@ -247,7 +157,7 @@ async def passive_predict(me: Party, active: Peer, cfg: HeteroNN, split: str) ->
 
 
 async def active_predict(me: Party, passives: list[Peer], cfg: HeteroNN, split: str) -> Tensor:
-    return await active_rows(me, passives, await active_keys(passives, cfg), cfg, split)
+    return await active_rows(me, await hosts_of(me, passives, cfg), cfg, split)
 
 
 async def passive_rows(me: Party, active: Peer, holder: Holder, cfg: HeteroNN, split: str) -> None:
@@ -255,19 +165,17 @@ async def passive_rows(me: Party, active: Peer, holder: Holder, cfg: HeteroNN, s
     with me.evaluating():
         for batch in me.rows(split):
             alpha = number(bottom(batch.x), cfg)
-            await passive_forward(me, active, holder, alpha, cfg, train=False)
+            await passive_forward(me, active, holder, alpha, cfg)
 
 
-async def active_rows(
-    me: Party, passives: list[Peer], multipliers: list[Multiplier], cfg: HeteroNN, split: str
-) -> Tensor:
-    layer, top, kinds = layer_of(me, cfg), top_of(me, cfg), kinds_of(cfg)
+async def active_rows(me: Party, hosts: Sequence[Host], cfg: HeteroNN, split: str) -> Tensor:
+    layer, top, kinds = layer_of(me, cfg), top_of(me, cfg), cfg.kinds
     bottoms = [bottom_of(me, cfg)] if me.has_features else []
     logits = []
     with me.evaluating():
         for batch in me.rows(split):
-            packed = [await peer.recv(kinds.embedding) for peer in passives]
-            products = await active_forward(me, passives, multipliers, packed, len(batch), cfg)
+            packed = [await host.peer.recv(kinds.embedding) for host in hosts]
+            products = await active_forward(me, hosts, packed, len(batch), cfg)
             z = layer([bottom(batch.x) for bottom in bottoms]) + products
             logits.append(top(F.relu(z)))
     return torch.cat(logits)  # (rows, classes)
@@ -276,35 +184,42 @@ async def active_rows(
 # ---- the steps -----------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Host:
+    """A passive party m, as the active one deals with it."""
+
+    peer: Peer
+    multiplier: Multiplier  # for products with what m has encrypted
+    held: MaskedWeight  # W_m - ε_acc
+
+
 def passive_key(me: Party, active: Peer, cfg: HeteroNN) -> Holder:
     """A fresh key pair, also after a resume; the private half is in no message and no file."""
     with me.timing("interactive layer"):
         holder = homomorphic.holder(cfg.encryption, me.name, cfg.key_bits, cfg.fraction)
-    if not clear(cfg):
-        active.send(PUBLIC_KEY, holder.public)
+    if not cfg.clear:
+        active.send(messages.PUBLIC_KEY, holder.public)
     return holder
 
 
-async def active_keys(passives: Sequence[Peer], cfg: HeteroNN) -> list[Multiplier]:
-    return [
-        homomorphic.multiplier(
-            cfg.encryption,
-            torch.empty(0) if clear(cfg) else await peer.recv(PUBLIC_KEY),
-            peer.name,
-            cfg.key_bits,
-            cfg.fraction,
-        )
-        for peer in passives
-    ]
+async def hosts_of(me: Party, passives: Sequence[Peer], cfg: HeteroNN) -> list[Host]:
+    found = []
+    for peer in passives:
+        public = torch.empty(0) if cfg.clear else await peer.recv(messages.PUBLIC_KEY)
+        scheme = cfg.encryption, public, peer.name, cfg.key_bits, cfg.fraction
+        name = f"masked weight of {peer.name}"
+        held = me.keep(name, lambda: MaskedWeight(cfg.dim, cfg.width))
+        found.append(Host(peer, homomorphic.multiplier(*scheme), held))
+    return found
 
 
 async def passive_forward(
-    me: Party, active: Peer, holder: Holder, alpha: Tensor, cfg: HeteroNN, *, train: bool
+    me: Party, active: Peer, holder: Holder, alpha: Tensor, cfg: HeteroNN
 ) -> None:
     """1. [α], 3. what the active party made of it, opened, with ε_acc α."""
-    kinds, accumulated = kinds_of(cfg), accumulated_of(me, cfg)
+    kinds, accumulated = cfg.kinds, accumulated_of(me, cfg)
     with me.timing("interactive layer"):
-        packed = holder.pack(alpha, both=train)
+        packed = holder.pack(alpha)
     active.send(kinds.embedding, packed)
     product = await active.recv(kinds.product)
     with me.timing("interactive layer"):
@@ -313,90 +228,54 @@ async def passive_forward(
 
 
 async def active_forward(
-    me: Party,
-    passives: Sequence[Peer],
-    multipliers: Sequence[Multiplier],
-    packed: Sequence[Tensor],
-    rows: int,
-    cfg: HeteroNN,
+    me: Party, hosts: Sequence[Host], packed: Sequence[Tensor], rows: int, cfg: HeteroNN
 ) -> Tensor:
     """2. and 3.: Σ_m W_m α_m, (rows, width)."""
-    kinds = kinds_of(cfg)
+    kinds = cfg.kinds
     total = torch.zeros(rows, cfg.width, dtype=torch.float64, device=me.device)
-    for some in turns(list(zip(passives, multipliers, packed, strict=True)), cfg):
+    for some in turns(list(zip(hosts, packed, strict=True)), cfg):
         masks = []
-        for peer, multiplier, message in some:
-            weight = number(masked_of(me, peer.name, cfg).weight, cfg)  # W_m - ε_acc
+        for host, message in some:
+            weight = number(host.held.weight, cfg)
             with me.timing("interactive layer"):
-                masks.append(multiplier.mask((rows, cfg.width)))
-                product = multiplier.multiply(message, (rows, cfg.dim), weight, mask=masks[-1])
-            peer.send(kinds.product, product)
-        for (peer, multiplier, _), mask in zip(some, masks, strict=True):
-            opened = await peer.recv(kinds.output)
-            check_shape(opened, (rows, cfg.width), peer.name, kinds.output)
-            total += multiplier.unmask(opened, mask).to(me.device)
+                masks.append(host.multiplier.mask((rows, cfg.width)))  # ε_B
+                product = host.multiplier.multiply(message, (rows, cfg.dim), weight, mask=masks[-1])
+            host.peer.send(kinds.product, product)
+        for (host, _), mask in zip(some, masks, strict=True):
+            opened = await host.peer.recv(kinds.output)
+            messages.check_shape(opened, (rows, cfg.width), host.peer.name, kinds.output)
+            total += host.multiplier.unmask(opened, mask).to(me.device)
     return total.float()
 
 
 async def active_backward(
-    me: Party,
-    some: Sequence[tuple[Peer, Multiplier, Tensor]],
-    masked: Mapping[Peer, Masked],
-    delta: Tensor,
-    rate: float,
-    cfg: HeteroNN,
+    me: Party, some: Sequence[tuple[Host, Tensor]], delta: Tensor, rate: float, cfg: HeteroNN
 ) -> None:
     """5. to 7.: the gradient of W_m, which only comes back masked, and the error for party m."""
-    kinds, masks = kinds_of(cfg), []
-    for peer, multiplier, message in some:
+    kinds, masks, shape = cfg.kinds, [], (cfg.dim, cfg.width)
+    for host, message in some:
         with me.timing("interactive layer"):
-            masks.append(multiplier.mask((cfg.dim, cfg.width)))
-            product = multiplier.multiply(
+            masks.append(host.multiplier.mask(shape))  # ε_B
+            product = host.multiplier.multiply(
                 message, (len(delta), cfg.dim), delta, mask=masks[-1], transposed=True
             )
-        peer.send(kinds.gradient, {"product": product, "rate": rate})
-    for (peer, multiplier, _), mask in zip(some, masks, strict=True):
-        opened = await peer.recv(kinds.masked_gradient)
-        check_shape(opened, (cfg.dim, cfg.width), peer.name, kinds.masked_gradient)
-        accumulated = await peer.recv(kinds.noise)
-        weight = masked[peer].weight
+        host.peer.send(kinds.gradient, {"product": product, "rate": rate})
+    for (host, _), mask in zip(some, masks, strict=True):
+        opened = await host.peer.recv(kinds.masked_gradient)
+        messages.check_shape(opened, shape, host.peer.name, kinds.masked_gradient)
+        accumulated = await host.peer.recv(kinds.noise)
+        weight = host.held.weight
         with me.timing("interactive layer"):
             known = number(weight, cfg) @ delta.T  # (dim, batch)
-            error = multiplier.multiply(accumulated, (cfg.dim, cfg.width), delta.T, plus=known)
-            gradient = multiplier.unmask(opened, mask).to(me.device)
-        peer.send(kinds.error, error)
+            error = host.multiplier.multiply(accumulated, shape, delta.T, plus=known)
+            gradient = host.multiplier.unmask(opened, mask).to(me.device)
+        host.peer.send(kinds.error, error)
         weight.sub_(rate * gradient)  # 7. plain SGD: nobody here could keep a momentum of δᵀα_m
 
 
-def gradient_of(message: object, sender: str, cfg: HeteroNN) -> tuple[Tensor, float]:
-    """A rate above the agreed one would shrink the mask ε_m/η, so it is refused."""
-    known = isinstance(message, Mapping) and message.keys() == {"product", "rate"}
-    product, rate = (message["product"], message["rate"]) if known else (None, None)  # type: ignore[index]
-    if not isinstance(product, Tensor) or not isinstance(rate, float):
-        raise Untrusted(f"'{sender}' sent no product of the gradient with a rate")
-    if not 0 < rate <= cfg.lr * (1 + 1e-9):
-        raise Untrusted(f"'{sender}' sent the rate {rate:g}; agreed on is at most {cfg.lr:g}")
-    return product, rate
-
-
-def check_shape(opened: Tensor, shape: tuple[int, int], sender: str, kind: Kind) -> None:
-    if opened.shape[:2] != shape:
-        raise Untrusted(
-            f"'{sender}' sent '{kind.name}' of shape {tuple(opened.shape[:2])}; {shape} is due"
-        )
-
-
-def rate_of(optimizer: torch.optim.Optimizer, cfg: HeteroNN) -> float:
-    """η at this moment: it falls with the active party's other rates."""
-    group = optimizer.param_groups[0]
-    return float(cfg.lr * group["lr"] / group["initial_lr"])
-
-
-def turns(
-    parties: list[tuple[Peer, Multiplier, Tensor]], cfg: HeteroNN
-) -> list[list[tuple[Peer, Multiplier, Tensor]]]:
+def turns(served: list[tuple[Host, Tensor]], cfg: HeteroNN) -> list[list[tuple[Host, Tensor]]]:
     """Those who are served before anybody is waited for."""
-    return [[one] for one in parties] if cfg.in_turn else [parties]
+    return [[one] for one in served] if cfg.in_turn else [served]
 
 
 def number(values: Tensor, cfg: HeteroNN) -> Tensor:
@@ -406,15 +285,7 @@ def number(values: Tensor, cfg: HeteroNN) -> Tensor:
     return values.double()
 
 
-def clear(cfg: HeteroNN) -> bool:
-    return cfg.encryption == "none"
-
-
-def kinds_of(cfg: HeteroNN) -> Kinds:
-    return CLEAR if clear(cfg) else ENCRYPTED
-
-
-# ---- the networks --------------------------------------------------------------------------------
+# ---- networks, and the method --------------------------------------------------------------------
 
 
 def bottom_of(me: Party, cfg: HeteroNN) -> nn.Module:
@@ -430,56 +301,12 @@ def top_of(me: Party, cfg: HeteroNN) -> nn.Module:
     )
 
 
-class Layer(nn.Module):
-    """The active party's own part of the interactive layer: b + W_0 α_0."""
-
-    def __init__(self, dim: int, width: int, own: bool) -> None:
-        super().__init__()
-        self.bias = nn.Parameter(torch.zeros(width))
-        self.own = nn.Linear(dim, width, bias=False) if own else None
-
-    def forward(self, embeddings: Sequence[Tensor]) -> Tensor:
-        return self.bias if self.own is None else self.own(embeddings[0]) + self.bias
+def layer_of(me: Party, cfg: HeteroNN) -> OwnLayer:
+    return me.keep("layer", lambda: OwnLayer(cfg.dim, cfg.width, me.has_features))
 
 
-def layer_of(me: Party, cfg: HeteroNN) -> Layer:
-    return me.keep("layer", lambda: Layer(cfg.dim, cfg.width, me.has_features))
-
-
-class Masked(nn.Module):
-    """What the active party holds of one W_m: the true weights less ε_acc.
-
-    The first weights are its own draw, as in FATE, and known to it; after the first step it does
-    not know them any more.
-    """
-
-    weight: Tensor  # float64 (dim, width)
-
-    def __init__(self, dim: int, width: int) -> None:
-        super().__init__()
-        drawn = nn.Linear(dim, width, bias=False).weight.detach().T
-        self.register_buffer("weight", drawn.double().contiguous())
-
-
-def masked_of(me: Party, passive: str, cfg: HeteroNN) -> Masked:
-    return me.keep(f"masked weight of {passive}", lambda: Masked(cfg.dim, cfg.width))
-
-
-class Accumulated(nn.Module):
-    """ε_acc: the sum of all ε_m so far, at party m alone."""
-
-    total: Tensor  # float64 (dim, width)
-
-    def __init__(self, dim: int, width: int) -> None:
-        super().__init__()
-        self.register_buffer("total", torch.zeros(dim, width, dtype=torch.float64))
-
-
-def accumulated_of(me: Party, cfg: HeteroNN) -> Accumulated:
-    return me.keep("accumulated mask", lambda: Accumulated(cfg.dim, cfg.width))
-
-
-# ---- the method ----------------------------------------------------------------------------------
+def accumulated_of(me: Party, cfg: HeteroNN) -> AccumulatedMask:
+    return me.keep("accumulated mask", lambda: AccumulatedMask(cfg.dim, cfg.width))
 
 
 def cast(parties: Sequence[str], holder: str, options: HeteroNN) -> dict[str, str]:
@@ -489,24 +316,17 @@ def cast(parties: Sequence[str], holder: str, options: HeteroNN) -> dict[str, st
 
 
 def active_sends(cfg: HeteroNN, passives: int) -> list[Kind]:
-    kinds = kinds_of(cfg)
-    return [kinds.product, kinds.gradient, kinds.error]
+    return cfg.kinds.from_active
 
 
 def passive_sends(cfg: HeteroNN, passives: int) -> list[Kind]:
-    kinds = kinds_of(cfg)
-    key = [] if clear(cfg) else [PUBLIC_KEY]
-    return [*key, kinds.embedding, kinds.output, kinds.masked_gradient, kinds.noise]
+    return [messages.PUBLIC_KEY] * (not cfg.clear) + cfg.kinds.from_passive
 
 
 def caveats(cfg: HeteroNN) -> list[str]:
-    if clear(cfg):
-        return [
-            "encryption = 'none' hides nothing: this is Hetero-NN's arithmetic on plain numbers"
-        ]
-    if cfg.encryption == "paillier" and cfg.key_bits < 2048:
-        return [f"key_bits = {cfg.key_bits} can be broken: take 2048 or more"]
-    return []
+    plain = "encryption = 'none' hides nothing: this is Hetero-NN's arithmetic on plain numbers"
+    short = f"key_bits = {cfg.key_bits} can be broken: take 2048 or more"
+    return [plain] if cfg.clear else [short] * (cfg.key_bits < 2048)
 
 
 METHOD = Method(
@@ -517,7 +337,7 @@ METHOD = Method(
         "active": Role(active, active_predict, features=False, sends=active_sends),
         "passive": Role(passive, passive_predict, sends=passive_sends),
     },
-    kinds=(PUBLIC_KEY, *vars(CLEAR).values(), *vars(ENCRYPTED).values()),
+    kinds=messages.KINDS,
     cast=cast,
     about=About(
         title="Hetero-NN",

@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from colonnade.errors import ConfigError
+from colonnade.errors import ConfigError, MethodError
+from colonnade.models.cuts import cuts, split
 
 Connect = Literal["dense", "low-rank", "sparse", "none"]
 
@@ -64,6 +65,12 @@ class Joined(nn.Module):
                 weight[number].copy_(part[f"{layer}.weight"])
                 bias[number].copy_(part[f"{layer}.bias"])
 
+    def load_all(self, parts: Sequence[Mapping[str, Tensor]]) -> Joined:
+        """Let every block be one of these networks, in their order."""
+        for number, part in enumerate(parts):
+            self.load(number, part)
+        return self
+
     def block(self, number: int) -> dict[str, Tensor]:
         """Block `number` as it is now: the inverse of `load`."""
         found: dict[str, Tensor] = {}
@@ -80,6 +87,52 @@ class Joined(nn.Module):
                 for tensor in (weight, bias):
                     drawn = torch.empty(tensor.shape).uniform_(-bound, bound, generator=generator)
                     tensor.copy_(drawn)
+
+
+def widths_of(part: Mapping[str, Tensor]) -> list[int]:
+    """The input, the hidden layers and the classes of one network, as `Joined` takes them."""
+    layers = [part[f"{number}.weight"] for number in range(len(part) // 2)]
+    return [layers[0].shape[1], *(layer.shape[0] for layer in layers)]
+
+
+def saved_widths(weights: Mapping[str, Tensor]) -> list[int]:
+    """The same from the saved weights of a whole `Joined`."""
+    count = sum(name.startswith("weights.") for name in weights)
+    layers = [weights[f"weights.{number}"] for number in range(count)]
+    return [layers[0].shape[2], *(layer.shape[1] for layer in layers)]
+
+
+def check_alike(parts: Mapping[str, Mapping[str, Tensor]]) -> None:
+    """Refuse parts, by the names of their owners, that cannot be joined."""
+    shapes = {
+        name: {key: tuple(tensor.shape) for key, tensor in part.items()}
+        for name, part in parts.items()
+    }
+    first = next(iter(shapes))
+    for name, found in shapes.items():
+        if found != shapes[first]:
+            raise MethodError(
+                f"the public parts of '{first}' and '{name}' have different layers: "
+                "behind the cut all clients need the same widths"
+            )
+
+
+def private_and_public(
+    whole: nn.Module, cut: str, name: str
+) -> tuple[nn.Sequential, nn.Sequential]:
+    """A network cut in two, with a second part that can be joined with others.
+
+    cut   the last layer of the first part; empty: in the middle. Pooling and flattening behind
+          it still belong to the first part
+    name  of the network, for a mistake
+    """
+    if not isinstance(whole, nn.Sequential) or not cuts(whole):
+        raise ConfigError([f"{name} cannot be cut in two"])
+    places = cuts(whole)
+    bottom, top = split(whole, cut or places[(len(places) - 1) // 2])
+    before, public = from_first_linear(top)
+    dense_layers(public)
+    return nn.Sequential(*bottom, *before), public
 
 
 def from_first_linear(module: nn.Module) -> tuple[nn.Sequential, nn.Sequential]:

@@ -1,13 +1,9 @@
-"""FedEmb against hand computations: what leaves a client, what u is tuned to, what comes back."""
+"""FedEmb against hand computations: what crosses, what u is tuned to, what comes back."""
 
 from __future__ import annotations
 
-import copy
-import functools
 import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from math import prod
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,213 +12,51 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from fedemb_runs import (
+    CLASSES,
+    EVERY_ROW,
+    HYBRID,
+    ROWS,
+    SEED,
+    TEST,
+    UP,
+    WIDE,
+    WIDTH,
+    R,
+    apart,
+    as_part,
+    close,
+    columns,
+    embeddings,
+    forward,
+    in_memory,
+    means,
+    same,
+    settings,
+    stopped,
+    train,
+    without_time,
+)
 from sklearn import datasets
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assembly, config, data, methods, store
-from colonnade.errors import BudgetSpent, ColonnadeError, ConfigError, DataError, MethodError
+from colonnade import assembly, config, data, methods
+from colonnade.errors import ColonnadeError, ConfigError, DataError, MethodError
 from colonnade.methods import fedemb
-from colonnade.methods.fedemb import FedEmb, Told
+from colonnade.methods.fedemb import FedEmb
+from colonnade.methods.parts import client_report
+from colonnade.methods.parts.client_report import Told
 from colonnade.models.joined import Joined, part_of
-from colonnade.privacy.budget import Budget, clip_rows
-from colonnade.privacy.grouping import kmeans_groups
+from colonnade.privacy import release
 from colonnade.report import load_schema
-from colonnade.results.observer import Observer
-from colonnade.results.result import Result
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
-from colonnade.runtime import local
-from colonnade.runtime.checkpoint import SharedStart
 from colonnade.runtime.drive import reproducible
-from colonnade.wire import Message, ledger
+from colonnade.wire import ledger
 
-SEED, ROWS, TEST, R, CLASSES = 5, 130, 60, 20, 10
-WIDTH = 12  # of what is cut: 16 → 12 | 10 → 10
-Weights = dict[str, dict[str, Tensor]]
-Part = Mapping[str, Tensor]
-
-HYBRID: dict[str, Any] = {"partition": {"kind": "hybrid", "parties": 3}}
-EVERY_ROW = {"groups": 0, "connect": "none"}
-WIDE: dict[str, Any] = {"widen": True, "grouping": "class", "targets": "hard"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    """The digits are read once, and nothing here must outlive a power cut."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(datasets, "load_digits", functools.cache(datasets.load_digits))
-        patch.setattr(os, "fsync", lambda file: None)
-        patch.setattr(methods, "names", functools.cache(methods.names))
-        yield
-
-
-def settings(options: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    """Three clients with columns of the digits and small MLPs; one epoch in every round."""
-    rows = {"name": "digits", "train_rows": ROWS, "test_rows": TEST} | changes.pop("data", {})
-    base: dict[str, Any] = {
-        "method": "fedemb",
-        "seed": SEED,
-        "epochs": 1,
-        "batch_size": 26,
-        "optimizer": "adam",
-        "lr": 0.01,
-        "model": "mlp",
-        "model_options": {"hidden": [16, WIDTH, 10]},
-        "data": rows,
-        "partition": columns(3),
-        "checkpoint": {"epochs": int("epsilon" in (options or {}))},
-    }
-    small = {"groups": R, "later_epochs": 1, "server_epochs": 2, "server_lr": 0.01}
-    return base | {"fedemb": small | (options or {})} | changes
-
-
-def columns(parties: int) -> dict[str, Any]:
-    return {"kind": "columns", "parties": parties}
-
-
-@dataclass
-class Tuned:
-    """One tuning of one network at the server."""
-
-    inputs: Tensor
-    targets: Tensor
-    before: dict[str, Tensor]
-    after: dict[str, Tensor]
-    joined: Joined
-
-
-@dataclass
-class Seen:
-    """A run, and what could be seen of it from all sides at once."""
-
-    parties: dict[str, Party] = field(default_factory=dict)
-    messages: list[Message] = field(default_factory=list)  # as they were when they were sent
-    tuned: list[Tuned] = field(default_factory=list)
-    starts: dict[str, tuple[nn.Module, nn.Module]] = field(default_factory=dict)
-    result: Result = field(default_factory=lambda: Result({}, Path()))
-
-    @property
-    def clients(self) -> dict[str, Party]:
-        return {name: party for name, party in self.parties.items() if party.role == "client"}
-
-    def values(self, kind: str, name: str) -> list[Any]:
-        """What a client sent, or got, round by round."""
-        found = [m for m in self.messages if m.kind.name == kind]
-        return [m.value for m in found if name in (m.sender, m.receiver)]
-
-    def parts(self, name: str) -> list[Part]:
-        return [value["part"] for value in self.values("public_part", name)]
-
-    def metrics(self, measure: str = "per_party") -> dict[str, float]:
-        found: dict[str, float] = self.result.metrics["test"][measure]
-        return found
-
-    def weights(self, name: str) -> Weights:
-        weights: Weights = store.load(self.result.path / "weights" / name)["weights"]
-        return weights
-
-    def block(self, number: int) -> dict[str, Tensor]:
-        """As it lies in the server's saved u."""
-        saved = self.weights("server")["joined"]
-        found: dict[str, Tensor] = {}
-        for layer in range(2):
-            found[f"{layer}.weight"] = saved[f"weights.{layer}"][number]
-            found[f"{layer}.bias"] = saved[f"biases.{layer}"][number]
-        return found
-
-    def logged(self, key: str) -> list[float]:
-        rows = [row["parties"].get("server", {}) for row in self.result.history]
-        return [row[key] for row in rows if key in row]
-
-
-def train(
-    folder: Path,
-    tree: dict[str, Any],
-    watch: Callable[[pytest.MonkeyPatch], None] = lambda patch: None,
-    seen: Seen | None = None,
-    **named: Any,
-) -> Seen:
-    """Run it; keep the parties, copies of all messages, and what the server tuned to what."""
-    seen = Seen() if seen is None else seen
-    run, send = local.run, local.Mailboxes.send
-    tune, models_of = fedemb.tune, fedemb.models_of
-
-    def spied_run(members: dict[str, Party], *given: Any, **more: Any) -> Any:
-        seen.parties.update(members)
-        return run(members, *given, **more)
-
-    def spied_send(mail: local.Mailboxes, message: Message, *given: Any) -> None:
-        seen.messages.append(replace(message, value=copy.deepcopy(message.value)))
-        send(mail, message, *given)
-
-    def spied_tune(
-        me: Party, joined: Joined, inputs: Tensor, targets: Tensor, cfg: FedEmb
-    ) -> Tensor:
-        before = copied(joined)
-        loss = tune(me, joined, inputs, targets, cfg)
-        seen.tuned.append(Tuned(inputs, targets, before, copied(joined), joined))
-        return loss
-
-    def spied_models(me: Party, cfg: FedEmb) -> tuple[nn.Module, nn.Module]:
-        made = models_of(me, cfg)
-        seen.starts.setdefault(me.name, copy.deepcopy(made))
-        return made
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "run", spied_run)
-        patch.setattr(local.Mailboxes, "send", spied_send)
-        patch.setattr(fedemb, "tune", spied_tune)
-        patch.setattr(fedemb, "models_of", spied_models)
-        watch(patch)
-        seen.result = colonnade.run(tree, out=None if "resume" in named else folder, **named)
-    return seen
-
-
-def copied(module: nn.Module) -> dict[str, Tensor]:
-    return {key: value.clone() for key, value in module.state_dict().items()}
-
-
-def same(one: Part, other: Part) -> bool:
-    return one.keys() == other.keys() and all(torch.equal(one[k], other[k]) for k in one)
-
-
-def as_part(saved: Part) -> dict[str, Tensor]:
-    """A client's saved public part, numbered by its linear layers."""
-    numbers = sorted({int(key.partition(".")[0]) for key in saved})
-    return {
-        f"{layer}.{what}": saved[f"{number}.{what}"]
-        for layer, number in enumerate(numbers)
-        for what in ("weight", "bias")
-    }
-
-
-def forward(part: Part, x: Tensor) -> Tensor:
-    """What a public part makes of embeddings."""
-    for layer in range(len(part) // 2):
-        x = F.linear(torch.relu(x) if layer else x, part[f"{layer}.weight"], part[f"{layer}.bias"])
-    return x
-
-
-def embeddings(party: Party, split: str = "train") -> Tensor:
-    """As its private part is now: after the last round."""
-    with party.evaluating():
-        return torch.cat([party.kept.modules()["private"](batch.x) for batch in party.rows(split)])
-
-
-def means(values: Tensor, membership: Tensor) -> Tensor:
-    return torch.stack(
-        [values[membership == group].mean(0) for group in range(int(membership.max()) + 1)]
-    )
-
-
-def close(one: Tensor, other: Tensor, tolerance: float = 1e-5) -> None:
-    torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
-
-
-def without_time(result: Result) -> list[dict[str, Any]]:
-    return [{k: v for k, v in row.items() if k != "seconds"} for row in result.history]
+pytestmark = pytest.mark.usefixtures("quick_runs")
 
 
 # ---- 1. what every client trains -----------------------------------------------------------------
@@ -251,9 +85,7 @@ def test_a_client_trains_by_itself_as_a_plain_loop(tmp_path: Path) -> None:
         assert same(seen.parts(name)[-1], part_of(public))
 
 
-# ---- 2. and 3. what leaves a client --------------------------------------------------------------
-
-UP = ["group_embeddings", "group_outputs", "public_part"]
+# ---- 2. to 5. and 9. what crosses ----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -305,7 +137,7 @@ def test_what_crosses(
             assert {k: tuple(t.shape) for k, t in value["part"].items()} == shapes
         for block in seen.values("block", name):
             assert {k: tuple(t.shape) for k, t in block.items()} == shapes
-    members = [m for m in seen.messages if m.kind is fedemb.MEMBERSHIP]
+    members = [m for m in seen.messages if m.kind is release.MEMBERSHIP]
     expected = [("party1", "party2"), ("party1", "party3")] if "membership" in once else []
     assert [(m.sender, m.receiver) for m in members] == expected
     declared = methods.find("fedemb").method.sent_by("client", config.load(tree).options, 0)
@@ -328,154 +160,7 @@ def test_two_steps_per_round_however_many_clients(count: int, rounds: int, tmp_p
         )
 
 
-@pytest.mark.parametrize(
-    ("setting", "grouping", "targets"),
-    [
-        ("vertical", "random", "soft"),
-        ("vertical", "class", "mse"),
-        ("vertical", "kmeans", "hard"),
-        ("hybrid", "random", "mse"),
-        ("hybrid", "class", "soft"),
-        ("hybrid", "kmeans", "proportions"),
-    ],
-)
-def test_means_over_groups(setting: str, grouping: str, targets: str, tmp_path: Path) -> None:
-    """Of what the networks make of all training rows, in evaluation mode, and nothing else."""
-    options = {"setting": setting, "grouping": grouping, "targets": targets, "rounds": 2}
-    tree = settings(options, **(HYBRID if setting == "hybrid" else {}))
-    seen = train(tmp_path / "run", tree)
-    memberships = {name: party.state["membership"] for name, party in seen.clients.items()}
-    for name, party in seen.clients.items():
-        part = seen.parts(name)[-1]
-        own = embeddings(party)
-        outputs = forward(part, own)
-        outputs = outputs.softmax(1) if targets == "soft" else outputs
-        close(seen.values("group_embeddings", name)[-1], means(own, memberships[name]))
-        close(seen.values("group_outputs", name)[-1], means(outputs, memberships[name]))
-        labels = party.splits["train"].y
-        assert labels is not None
-        sizes = memberships[name].bincount()
-        assert len(sizes) <= R and int(sizes.sum()) == len(labels)
-        if grouping != "kmeans":
-            assert len(sizes) == R
-        if grouping == "random":
-            assert int(sizes.max() - sizes.min()) <= 1
-        pure = all(len(labels[memberships[name] == g].unique()) == 1 for g in range(len(sizes)))
-        assert pure is (grouping == "class")
-    first = memberships["party1"]
-    for name in ("party2", "party3"):
-        equal = len(memberships[name]) == len(first) and torch.equal(memberships[name], first)
-        assert equal is (setting == "vertical")
-
-
-def test_other_groups_at_every_client_of_equally_many_rows(tmp_path: Path) -> None:
-    """The seed holds the name: in the hybrid setting nobody knows which rows others join."""
-    for setting in ("hybrid", "vertical"):
-        seen = train(tmp_path / setting, settings({"setting": setting}))  # aligned rows in both
-        found = [party.state["membership"] for party in seen.clients.values()]
-        assert torch.equal(found[0], found[1]) is (setting == "vertical")
-
-
-@pytest.mark.parametrize("setting", ["vertical", "hybrid"])
-def test_kmeans_looks_at_embeddings_of_the_first_round(setting: str, tmp_path: Path) -> None:
-    """In the vertical setting at those of the client whose name comes first."""
-    names = ("b", "a", "c")
-    tree = settings({"setting": setting, "grouping": "kmeans"}, schedule="constant")
-    tree["parties"] = {name: {} for name in names}
-    early = train(tmp_path / "one", tree | ({} if setting == "vertical" else HYBRID))
-    tree["fedemb"] |= {"rounds": 2}
-    later = train(tmp_path / "two", tree | ({} if setting == "vertical" else HYBRID))
-    for name in names:
-        leader = "a" if setting == "vertical" else name
-        seed = derive(SEED, "groups", "" if setting == "vertical" else name)
-        found = kmeans_groups(embeddings(early.parties[leader]), R, seed).membership
-        assert torch.equal(early.parties[name].state["membership"], found)
-        assert torch.equal(later.parties[name].state["membership"], found)
-    told = [m for m in later.messages if m.kind is fedemb.MEMBERSHIP]
-    assert [m.sender for m in told] == (["a", "a"] if setting == "vertical" else [])
-
-
-def generalised(x: Tensor, size: int) -> Tensor:
-    """Algorithm 2 by hand: neighbours in a column take the least value among them."""
-    x = x.clone()
-    for column in range(x.shape[1]):
-        order = x[:, column].argsort()
-        for low in range(0, len(x) // size * size, size):
-            high = len(x) if low + 2 * size > len(x) else low + size
-            x[order[low:high], column] = x[order[low], column].clone()
-    return x
-
-
-def test_generalised_means(tmp_path: Path) -> None:
-    seen = train(tmp_path / "run", settings({"generalise": 0.2}))
-    for name, party in seen.clients.items():
-        members, own = party.state["membership"], embeddings(party)
-        outputs = forward(seen.parts(name)[0], own)
-        for kind, values in (("group_embeddings", own), ("group_outputs", outputs)):
-            sent = seen.values(kind, name)[0]
-            close(sent, generalised(means(values, members), 4))
-            assert max(len(column.unique()) for column in sent.T) <= R // 4
-
-
-def test_noisy_means(tmp_path: Path) -> None:
-    """Laplace(0, b), drawn anew for every matrix, client and round; then generalised."""
-    scale, drawn = 0.5, []
-    seen = train(tmp_path / "run", settings({"noise": scale, "groups": 100}))
-    for name, party in seen.clients.items():
-        members, own = party.state["membership"], embeddings(party)
-        outputs = forward(seen.parts(name)[0], own)
-        for kind, values in (("group_embeddings", own), ("group_outputs", outputs)):
-            drawn.append((seen.values(kind, name)[0] - means(values, members))[:, :CLASSES])
-            assert abs(float(drawn[-1].mean())) < 0.1
-            assert float(drawn[-1].abs().mean()) == pytest.approx(scale, rel=0.12)
-            assert float(drawn[-1].square().mean()) == pytest.approx(2 * scale**2, rel=0.3)
-    for i, one in enumerate(drawn):
-        assert all(float((one - other).abs().mean()) > 0.3 for other in drawn[:i])
-    options = {"noise": 100.0, "rounds": 2, "generalise": 0.25}
-    again = train(tmp_path / "again", settings(options, lr=1e-9))
-    for name in again.clients:
-        first, second = again.values("group_embeddings", name)
-        assert float((first - second).abs().mean()) > 30  # the same rows with other noise
-        assert max(len(column.unique()) for column in first.T) == 4
-    assert again.result.weights_sha256 == (  # but the same in another run with the seed
-        train(tmp_path / "third", settings(options, lr=1e-9)).result.weights_sha256
-    )
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"groups": 0},
-        {"groups": ROWS},
-        {"groups": 0, "noise": 0.1},
-        {"generalise": 0.3, "noise": 0.2, "rounds": 2, "targets": "soft"},
-        {"epsilon": 20.0, "delta": 0.0},
-    ],
-    ids=str,
-)
-def test_ppm_is_the_relative_change(options: dict[str, Any], tmp_path: Path) -> None:
-    """Every row's own vector against the one that was sent for its group; the smaller counts."""
-    seen = train(tmp_path / "run", settings(options))
-    kinds = ("noisy_embeddings", "noisy_outputs") if "epsilon" in options else UP[:2]
-    for name, party in seen.clients.items():
-        own, members = embeddings(party), party.state["membership"]
-        outputs = forward(seen.parts(name)[-1], own)
-        outputs = outputs.softmax(1) if "targets" in options else outputs
-        terms = []
-        for kind, values in zip(kinds, (own, outputs), strict=True):
-            change = seen.values(kind, name)[-1][members] - values
-            terms.append(float(change.abs().sum() / values.abs().sum()))
-        if options.get("groups") in (0, ROWS) and "noise" not in options:
-            assert party.figures == {"ppm": 0.0, "ppm_embedding": 0.0, "ppm_output": 0.0}
-            continue
-        assert terms[0] > 0.01 and terms[1] > 0.01
-        assert seen.metrics("ppm_embedding")[name] == pytest.approx(terms[0], rel=1e-4)
-        assert seen.metrics("ppm_output")[name] == pytest.approx(terms[1], rel=1e-4)
-        assert seen.metrics("ppm")[name] == pytest.approx(min(terms), rel=1e-4)
-
-
-# ---- u -------------------------------------------------------------------------------------------
+# ---- 6. to 8. u ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -608,23 +293,6 @@ def test_widened_means_of_a_class(setting: str, tmp_path: Path) -> None:
     assert moved > R  # of 3 R; a class of one group has nothing to vary
 
 
-def test_widened_means_vary_like_rows() -> None:
-    """Also together: what two clients see of the same rows is as correlated as before."""
-    draw = torch.Generator().manual_seed(0)
-    rows, k, classes = 200_000, 20, torch.arange(2).repeat_interleave(100_000)
-    seen = torch.randn(rows, 1, 2, generator=draw)  # both clients see this, each beside its own
-    values = seen + torch.randn(rows, 2, 2, generator=draw) + 3 * classes[:, None, None]
-    of_groups = values.view(-1, k, 2, 2).mean(1)
-    targets = F.one_hot(classes.view(-1, k)[:, 0]).float()
-    found = fedemb.widened(of_groups, targets, torch.tensor([k, k]))
-    for label in (0, 1):
-        wanted = values[classes == label].flatten(1).T.cov()
-        got = found[targets[:, label] == 1].flatten(1).T.cov()
-        assert wanted[0, 2] > 0.9  # of different clients
-        assert float((got - wanted).abs().max()) < 0.15
-        close(found[targets[:, label] == 1].mean(0), values[classes == label].mean(0), 1e-4)
-
-
 def places(chosen: Tensor, rows: Tensor) -> Tensor:
     """Which of the rows each chosen one is."""
     equal = (chosen[:, None] == rows[None]).all(2)
@@ -734,43 +402,19 @@ def test_groups_are_joined_in_the_same_ways_in_all_rounds(match: str, tmp_path: 
     assert not torch.equal(first, second)
 
 
-def looking(*counts: int) -> Told:
-    """Groups of which so many look like each class; the embedding says which."""
-    looks = torch.cat([torch.full((n,), c) for c, n in enumerate(counts)])
-    looks = looks[torch.randperm(len(looks), generator=torch.Generator().manual_seed(1))]
-    return Told(looks[:, None].float(), F.one_hot(looks, len(counts)).float(), None, {}, 0)
-
-
-@pytest.mark.parametrize(
-    "counts",
-    [
-        [(4, 3, 5), (4, 3, 5)],
-        [(4, 3, 5), (5, 3, 4)],
-        [(9, 9, 9), (2, 3, 4)],
-        [(0, 9, 1), (5, 5, 0), (2, 6, 2)],
-        [(6, 0), (0, 6)],
-    ],
-    ids=str,
-)
-def test_match_class_joins_groups_that_look_alike(counts: list[tuple[int, ...]]) -> None:
-    """As many as there are, whatever the proportions of the classes; the rest as it comes."""
-    told = [looking(*one) for one in counts]
-    rows = min(sum(one) for one in counts)
-    alike = sum(min(of_class) for of_class in zip(*counts, strict=True))
-    me = cast(Party, SimpleNamespace(**ME, state={}))
+def test_groups_are_matched_by_what_they_looked_like_at_first() -> None:
+    """Later their clients may have changed their minds: they stay with each other."""
+    looks = torch.arange(12) % CLASSES
+    part = {"0.weight": torch.zeros(CLASSES, 1), "0.bias": torch.zeros(CLASSES)}
+    outputs = F.one_hot(looks, CLASSES).float()
+    groups = torch.arange(12.0)[:, None]
+    told = [Told(groups, outputs, None, part, 0), Told(groups, outputs.flip(0), None, part, 0)]
+    me = cast(Party, SimpleNamespace(**ME, state={}, device=torch.device("cpu")))
     cfg = FedEmb(setting="hybrid", match="class", combinations=2)
-    orders = fedemb.matched(me, told, cfg)
-    for turn in range(2):
-        chosen = [order[turn * rows : (turn + 1) * rows] for order in orders]
-        assert all(len(set(order.tolist())) == rows for order in chosen)
-        looks = torch.stack(
-            [one.embeddings[order, 0] for one, order in zip(told, chosen, strict=True)]
-        )
-        assert int((looks == looks[0]).all(0).sum()) >= alike
-    assert not torch.equal(orders[0][:rows], orders[0][rows:])
-    later = [replace(one, outputs=-one.outputs) for one in told]  # they have changed their minds
-    again = fedemb.matched(me, later, cfg)
-    assert all(torch.equal(a, b) for a, b in zip(orders, again, strict=True))
+    first, _ = fedemb.joined_rows(me, told, cfg)
+    later, _ = fedemb.joined_rows(me, [replace(one, outputs=-one.outputs) for one in told], cfg)
+    assert torch.equal(first, later)
+    assert torch.equal(looks[first[:, 0, 0].long()], looks.flip(0)[first[:, 1, 0].long()])
 
 
 def test_the_smallest_client_says_how_many_groups_are_joined(tmp_path: Path) -> None:
@@ -793,7 +437,7 @@ def test_rounds_and_epochs(tmp_path: Path) -> None:
     assert ["server" in row for row in history] == [n in (4, 6, 8) for n in range(1, 9)]
     assert ["ppm" in row["party2"] for row in history] == [n in (4, 6, 8) for n in range(1, 9)]
     assert seen.parties["party1"].progress.steps == 7 * 5
-    assert [m.epoch for m in seen.messages if m.kind is fedemb.PUBLIC][::3] == [0, 2, 4]
+    assert [m.epoch for m in seen.messages if m.kind is client_report.PUBLIC][::3] == [0, 2, 4]
     alone = ["test_alone_accuracy" in row["party1"] for row in history]
     assert alone == ["server" in row for row in history]
 
@@ -902,13 +546,6 @@ def test_ways_to_connect_differ(tmp_path: Path) -> None:
     )
 
 
-def test_a_budget_needs_checkpoints(tmp_path: Path) -> None:
-    """Begun anew with a new secret, a run would tell everything a second time."""
-    tree = settings({"epsilon": 4.0}, checkpoint={"epochs": 0})
-    with pytest.raises(ConfigError, match="epsilon needs checkpoints"):
-        colonnade.run(tree, out=tmp_path / "run")
-
-
 def test_the_control_knows_nothing_and_changes_nothing(tmp_path: Path) -> None:
     plain = train(tmp_path / "plain", settings({"rounds": 2}))
     seen = train(tmp_path / "control", settings({"rounds": 2, "control": True}))
@@ -988,30 +625,6 @@ def test_runs_that_begin_alike_share_their_local_training(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    ("options", "asked"),
-    [
-        ({"noise": 0.5}, "noise = 0.5"),
-        ({"generalise": 0.1, "noise": 0.5}, "noise = 0.5 and generalise = 0.1"),
-        ({}, ""),
-    ],
-    ids=str,
-)
-def test_heuristics_say_that_they_guarantee_nothing(
-    options: dict[str, Any], asked: str, tmp_path: Path
-) -> None:
-    """In the log and the report, which show warnings; in config.toml, which still can be read."""
-    seen = train(tmp_path / "run", settings(options))
-    said = [f"no guarantee: nothing follows from [fedemb] {asked} for anybody's privacy. "] * (
-        asked != ""
-    )
-    warned = seen.result.content["warnings"]
-    assert [text.removesuffix("epsilon would give one") for text in warned] == said
-    text = (tmp_path / "run" / "config.toml").read_text()
-    assert text.startswith(f"# {said[0]}" if said else "method")
-    assert config.load(tmp_path / "run" / "config.toml").options.noise == options.get("noise", 0.0)
-
-
-@pytest.mark.parametrize(
     ("options", "said"),
     [
         (
@@ -1035,11 +648,6 @@ def test_what_else_must_be_said(options: dict[str, Any], said: str, tmp_path: Pa
         assert spent == pytest.approx(4.0, rel=1e-3)
 
 
-def test_labels_of_every_row_are_not_called_those_of_groups() -> None:
-    said = [fedemb.caveats(FedEmb(targets="proportions", groups=count)) for count in (0, 9)]
-    assert [text.rpartition(" those of ")[2] for (text,) in said] == ["every row", "groups"]
-
-
 @pytest.mark.parametrize(("groups", "said"), [(10, True), (0, True), (40, False)])
 def test_a_widening_that_changes_nothing_is_told(groups: int, said: bool, tmp_path: Path) -> None:
     """Of one group of each class, or of single rows."""
@@ -1047,39 +655,6 @@ def test_a_widening_that_changes_nothing_is_told(groups: int, said: bool, tmp_pa
     seen = train(tmp_path / "run", settings(options))
     warned = [w for w in seen.result.content["warnings"] if w.startswith("widen has changed")]
     assert len(warned) == said
-
-
-def test_a_clip_that_clips_nothing_is_told() -> None:
-    assert fedemb.caveats(FedEmb(clip=2.0)) == ["clip = 2.0 clips nothing: it goes with epsilon"]
-    assert len(fedemb.caveats(FedEmb(clip=2.0, epsilon=1.0))) == 1
-    assert not fedemb.caveats(FedEmb())
-
-
-def test_of_two_runs_that_train_the_same_start_one_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The slower one, in another process, takes its draft away, however far it had come."""
-    member = SimpleNamespace(name="party1", position=("local", 0, 0), snapshot=lambda: {"a": 1})
-    other = SimpleNamespace(**vars(member) | {"name": "party2"})
-    started = []
-    for number in range(2):
-        monkeypatch.setattr(os, "getpid", functools.partial(int, number))
-        started.append(SharedStart(tmp_path / "start", "local", ["party1", "party2"]))
-        started[-1].keep(cast(Any, member))
-    fast, slow = started
-    assert len(list(tmp_path.iterdir())) == 2 and not fast.snapshots()
-    fast.keep(cast(Any, other))
-    slow.keep(cast(Any, other))
-    assert slow.snapshots() == {"party1": {"a": 1}, "party2": {"a": 1}}
-    assert [path.name for path in tmp_path.iterdir()] == ["start"]
-
-
-def test_a_shared_start_holds_no_secret(tmp_path: Path) -> None:
-    tree = settings({"epsilon": 4.0})
-    seen = train(tmp_path / "run", tree, starts=tmp_path / "starts")
-    assert seen.parties["party1"].state["secret"]
-    (start,) = (tmp_path / "starts").iterdir()
-    assert "secret" not in store.load(start / "party1")["state"]
 
 
 # ---- networks ------------------------------------------------------------------------------------
@@ -1248,12 +823,15 @@ def test_what_is_refused(
             for key in ("noise", "epsilon", "connect_start")
         ),
         *(
-            ({key: value}, rf"{key} = {value}: a number above 0")
+            ({key: value}, rf"{key} = {value}: above 0")
             for key in ("server_lr", "clip")
             for value in (0.0, -1.0)
         ),
-        *(({"delta": value}, rf"delta = {value}: from 0") for value in (-0.1, 1.0)),
-        *(({"generalise": value}, rf"generalise = {value}: from 0") for value in (-0.1, 1.0)),
+        *(({"delta": value}, rf"delta = {value}: at least 0 and below 1") for value in (-0.1, 1.0)),
+        *(
+            ({"generalise": value}, rf"generalise = {value}: at least 0 and below 1")
+            for value in (-0.1, 1.0)
+        ),
         ({"epsilon": 1.0, "noise": 1.0}, "epsilon sets the noise by itself"),
         ({"epsilon": 1.0, "targets": "proportions"}, "tells labels, which epsilon does not cover"),
         ({"combinations": 2}, "combinations and match are for setting = 'hybrid'"),
@@ -1279,8 +857,10 @@ def test_options_out_of_range(bad: dict[str, Any], text: str) -> None:
 
 
 def test_all_mistakes_at_once() -> None:
-    with pytest.raises(ValueError, match=r"noise = -1.*clip = 0.*delta = 2.*widen needs"):
-        FedEmb(noise=-1.0, clip=0.0, delta=2.0, widen=True)
+    with pytest.raises(ConfigError, match=r"(?s)noise = -1.*clip = 0.*delta = 2"):
+        config.load(settings({"noise": -1.0, "clip": 0.0, "delta": 2.0}))
+    with pytest.raises(ValueError, match=r"epsilon sets the noise.*combinations and.*widen needs"):
+        FedEmb(noise=1.0, epsilon=1.0, combinations=2, widen=True)
 
 
 @pytest.mark.parametrize("bad", [float("inf"), float("nan")])
@@ -1326,24 +906,6 @@ def test_choices(option: str, bad: str) -> None:
 
 
 # ---- rows of their own ---------------------------------------------------------------------------
-
-
-def apart(rows: Sequence[int], test: Sequence[int] = (40, 40)) -> tuple[dict[str, Any], Any]:
-    """In-memory clients with halves of the digits, other rows each; the same test rows."""
-    x, y = datasets.load_digits(return_X_y=True)
-    halves = (np.s_[:, :32], np.s_[:, 32:])
-    parties: dict[str, Any] = {}
-    tests: dict[str, Any] = {}
-    for number, (count, later) in enumerate(zip(rows, test, strict=True)):
-        some = slice(200 * number, 200 * number + count)
-        parties[f"c{number}"] = (x[some][halves[number]], y[some])
-        tests[f"c{number}"] = (x[1000 : 1000 + later][halves[number]], y[1000 : 1000 + later])
-    return parties, tests
-
-
-def in_memory(options: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-    tree = settings(options, **changes)
-    return {key: value for key, value in tree.items() if key not in ("data", "partition")}
 
 
 def test_own_rows(tmp_path: Path) -> None:
@@ -1427,143 +989,7 @@ def test_own_files_of_other_rows_are_not_tested_together(tmp_path: Path) -> None
     assert len(found["a"]) == 40 and torch.equal(found["a"].codes, found["b"].codes)
 
 
-# ---- a guarantee ---------------------------------------------------------------------------------
-
-PRIVATE: dict[str, Any] = {"epsilon": 6.0, "delta": 0.0, "clip": 2.0}
-
-
-def test_noisy_kinds_are_declared_randomised() -> None:
-    declared = methods.find("fedemb").method.kinds
-    assert {k.name for k in declared if k.randomised} == {"noisy_embeddings", "noisy_outputs"}
-
-
-def test_clipped_means_with_noise_to_measure(tmp_path: Path) -> None:
-    """b = 2C / (members · ε of one release); other noise in every run, client, matrix, round."""
-    options = PRIVATE | {"rounds": 2, "groups": 40, "targets": "soft"}
-    drawn: list[Tensor] = []
-    for run in ("one", "two"):
-        seen = train(tmp_path / run, settings(options, lr=1e-9))
-        for name, party in seen.clients.items():
-            members, own = party.state["membership"], embeddings(party)
-            outputs = forward(seen.parts(name)[-1], own).softmax(1)
-            sizes = members.bincount()
-            scale = 2 * 2.0 / sizes / (6.0 / 4)
-            assert len(sizes.unique()) == 2
-            for kind, values in (("noisy_embeddings", own), ("noisy_outputs", outputs)):
-                exact = means(clip_rows(values, 2.0), members)
-                noise = (seen.values(kind, name)[-1] - exact) / scale[:, None]
-                assert float(noise.abs().mean()) == pytest.approx(1, rel=0.25)
-                first, last = seen.values(kind, name)
-                assert float(((first - last) / scale[:, None]).abs().mean()) > 0.5
-                drawn.append(noise[:, :CLASSES])
-    assert len(drawn) == 12
-    for number, one in enumerate(drawn):
-        assert all(float((one - other).abs().mean()) > 0.5 for other in drawn[:number])
-
-
-@pytest.mark.parametrize("delta", [0.0, 1e-5])
-def test_all_rounds_together_spend_the_budget(delta: float, tmp_path: Path) -> None:
-    options = PRIVATE | {"delta": delta, "rounds": 2}
-    seen = train(tmp_path / "run", settings(options, partition=columns(2)))
-    for name, party in seen.clients.items():
-        ((share, count),) = party.state["released"]
-        assert count == 4
-        spent = Budget(6.0, delta, party.state["released"]).spent
-        assert seen.metrics("epsilon")[name] == spent
-        assert 5.99 < spent <= 6.0 * (1 + 1e-9)
-        if not delta:
-            assert share == pytest.approx(1.5, rel=1e-4)
-        rounds = [row["parties"] for row in seen.result.history if row["phase"] == "train"]
-        shown = [row[name]["epsilon"] for row in rounds]
-        assert shown[0] < shown[1]  # means of two releases each
-    assert not [kind for kind in seen.result.wire["by_kind"] if kind.startswith("group_")]
-    assert "epsilon" not in train(tmp_path / "plain", settings()).result.metrics["test"]
-
-
-@pytest.mark.parametrize(("planned", "complete"), [(1, 0), (3, 1)])
-def test_nothing_leaves_when_the_budget_is_spent(
-    planned: int, complete: int, tmp_path: Path
-) -> None:
-    """The budget of fewer releases than there will be: it ends in the middle of a round."""
-    seen = Seen()
-
-    def watch(patch: pytest.MonkeyPatch) -> None:
-        original = Budget.share
-        patch.setattr(Budget, "share", lambda budget, count: original(budget, planned))
-
-    with pytest.raises(BudgetSpent, match=rf"after {planned} releases.*Nothing was rel") as caught:
-        train(tmp_path / "run", settings(PRIVATE | {"rounds": 3}), watch, seen)
-    sent = [m.kind.name for m in seen.messages if m.sender == "party1" and m.phase == "train"]
-    assert sent == ["ready", *["noisy_embeddings", "noisy_outputs", "public_part"] * complete]
-    content = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert content["status"] == "failed" and "the privacy budget is spent" in content["error"]
-    assert (
-        "Privacy budget spent: ε = 6, δ = 0 for a row at one client" in caught.value.__notes__[-1]
-    )
-
-
-@pytest.mark.parametrize("place", ["first", "training", "tuning"])
-def test_a_spent_budget_survives_a_resume(place: str, tmp_path: Path) -> None:
-    """Stopped in round 1 or 2, before or after its release; what is told twice is the same."""
-    tree = settings(PRIVATE | {"rounds": 2}, checkpoint={"epochs": 1})
-    seen = stopped(tmp_path / "run", tree, place)
-    first = {name: party.state["secret"] for name, party in seen.clients.items()}
-    train(tmp_path / "run", tree, seen=seen, resume=tmp_path / "run")
-    told: dict[tuple[str, str, int], list[Tensor]] = {}
-    for message in seen.messages:
-        if message.kind in (fedemb.NOISY_EMBEDDINGS, fedemb.NOISY_OUTPUTS):
-            key = (message.sender, message.kind.name, message.epoch)
-            told.setdefault(key, []).append(cast(Tensor, message.value))
-    assert len(told) == 3 * 2 * 2
-    assert any(len(values) > 1 for values in told.values())
-    assert all(torch.equal(values[0], values[-1]) for values in told.values())
-    for name, party in seen.clients.items():
-        assert party.state["secret"] == first[name]
-        ((share, count),) = party.state["released"]
-        assert count == 4 and share == pytest.approx(1.5, rel=1e-4)
-        assert seen.metrics("epsilon")[name] == pytest.approx(6.0, rel=1e-4)
-    assert len(set(first.values())) == 3
-
-
-def test_nobody_releases_before_all_have_kept_their_secrets(tmp_path: Path) -> None:
-    """Who is thrown back beyond its secret would release the same rows with other noise. Stopped
-    wherever some client trains for the first time, and gone on with."""
-    tree = settings(PRIVATE, epochs=2, checkpoint={"epochs": 1})
-    for batches in range(1, 3 * 2 * 5, 4):
-        seen = stopped(tmp_path / f"{batches}", tree, "training", batches)
-        assert not [m.kind.name for m in seen.messages if m.kind is not fedemb.READY]
-        train(tmp_path / f"{batches}", tree, seen=seen, resume=tmp_path / f"{batches}")
-        sent = [m.sender for m in seen.messages if m.kind is fedemb.NOISY_OUTPUTS]
-        assert sorted(sent) == ["party1", "party2", "party3"]
-
-
 # ---- resume --------------------------------------------------------------------------------------
-
-
-def stopped(folder: Path, tree: dict[str, Any], place: str, batches: int = 3 * 5 + 7) -> Seen:
-    """Ctrl-C in the second round: among the batches of some client, or when the server tunes;
-    "first": when it would tune for the first time."""
-    seen = Seen()
-    calls = {"training": batches, "tuning": 1, "first": 0}[place]
-
-    def watch(patch: pytest.MonkeyPatch) -> None:
-        rates, joined_rows, count = Party._set_rates, fedemb.joined_rows, 0
-
-        def counted(*given: Any) -> Any:
-            nonlocal count
-            count += 1
-            if count > calls:
-                raise KeyboardInterrupt
-            return rates(*given) if place == "training" else joined_rows(*given)
-
-        if place == "training":
-            patch.setattr(Party, "_set_rates", counted)
-        else:
-            patch.setattr(fedemb, "joined_rows", counted)
-
-    with pytest.raises(KeyboardInterrupt):
-        train(folder, tree, watch, seen)
-    return seen
 
 
 @pytest.mark.parametrize("batches", [1, 7, 12, 17, 29])  # of 3 clients, 2 epochs, 5 batches
@@ -1634,25 +1060,6 @@ def test_one_process_per_party(tmp_path: Path) -> None:
     assert apart.metrics == together.metrics
     for part in ("bytes", "messages", "rounds", "by_kind", "by_party"):
         assert apart.wire[part] == together.wire[part]
-
-
-def test_a_stopped_process_tells_what_it_has_spent(tmp_path: Path) -> None:
-    class Impatient(Observer):
-        def epoch(self, party: str, entry: dict[str, Any]) -> None:
-            if entry["phase"] == "train" and entry["epoch"] == 2:
-                raise KeyboardInterrupt
-
-    tree = settings(PRIVATE | {"rounds": 40})
-    with pytest.raises(KeyboardInterrupt) as caught:
-        colonnade.run(tree, out=tmp_path / "run", runtime="process", observer=Impatient())
-    assert "Privacy budget spent: ε = " in caught.value.__notes__[-1]
-    content = json.loads((tmp_path / "run" / "result.json").read_text())
-    assert content["status"] == "stopped" and content["history"]
-    for name, spent in content["metrics"]["test"]["epsilon"].items():
-        rows = ledger.read(tmp_path / "run" / "parties" / name / "ledger.jsonl")
-        told = sum(row["kind"] == "noisy_embeddings" for row in rows)
-        assert told >= 2 and spent == pytest.approx(6.0 / 40 * told, rel=1e-3)
-    assert content["metrics"]["test"]["epsilon"].keys() == {"party1", "party2", "party3"}
 
 
 def test_a_ledger_row_for_every_message(tmp_path: Path) -> None:

@@ -14,11 +14,12 @@ import colonnade
 from colonnade import assembly, config, store
 from colonnade.errors import ConfigError, MethodError, RoleFailed, Untrusted
 from colonnade.methods import heteronn
-from colonnade.methods.heteronn import CLEAR, ENCRYPTED, HeteroNN, gradient_of
+from colonnade.methods.heteronn import HeteroNN
+from colonnade.methods.parts.interactive_messages import CLEAR, ENCRYPTED
 from colonnade.models import network
 from colonnade.models.mlp import mlp
 from colonnade.privacy import homomorphic
-from colonnade.privacy.homomorphic import SEAL_BYTES, PaillierHolder, PaillierMultiplier
+from colonnade.privacy.paillier import SEAL_BYTES, PaillierHolder, PaillierMultiplier
 from colonnade.role.method import bind
 from colonnade.role.party import Party
 from colonnade.role.recipe import make_optimizer, rate_factor
@@ -297,18 +298,11 @@ def summed(folder: Path, host: str) -> torch.Tensor:
     return total
 
 
-@pytest.mark.parametrize(
-    ("encryption", "options", "within"),
-    [("paillier", {"key_bits": 512}, 1e-7), ("ckks", {}, 1e-4)],
-)
-def test_ciphertexts_give_what_plain_numbers_give(
-    encryption: str, options: dict[str, Any], within: float, tmp_path: Path
-) -> None:
-    hosts = 2 if encryption == "paillier" else 1
-    tree, parties = small(encryption, hosts, **options)
+def test_ciphertexts_give_what_plain_numbers_give(tmp_path: Path) -> None:
+    within = 1e-7
+    tree, parties = small("paillier", hosts=2, key_bits=512)
     sealed = colonnade.run(tree, parties=parties, out=tmp_path / "sealed")
-    fixed = {"fixed_point": True} if encryption == "paillier" else {}
-    tree, parties = small("none", hosts, **fixed)
+    tree, parties = small("none", hosts=2, fixed_point=True)
     plain = colonnade.run(tree, parties=parties, out=tmp_path / "plain")
     for host in list(parties)[1:]:
         mine, wanted = summed(tmp_path / "sealed", host), summed(tmp_path / "plain", host)
@@ -399,10 +393,9 @@ def test_the_first_batch_can_be_solved_for_and_later_ones_cannot(
     pack, unmask = PaillierHolder.pack, PaillierMultiplier.unmask
     multiply = PaillierMultiplier.multiply
 
-    def spied_pack(self: Any, matrix: torch.Tensor, *, both: bool = False) -> torch.Tensor:
-        if both:
-            packed.append(matrix.clone())  # α
-        return pack(self, matrix, both=both)
+    def spied_pack(self: Any, matrix: torch.Tensor) -> torch.Tensor:
+        packed.append(matrix.clone())  # α, and ε_acc in turn
+        return pack(self, matrix)
 
     def spied_multiply(self: Any, *arguments: Any, **more: Any) -> torch.Tensor:
         if "transposed" not in more and "mask" in more:
@@ -421,12 +414,13 @@ def test_the_first_batch_can_be_solved_for_and_later_ones_cannot(
     tree["evaluate_every"] = 0
     colonnade.run(tree, parties=parties, out=tmp_path / "run")
     outputs = opened[::2]  # every other one is a gradient
+    alphas = packed[::2]
     guesses = [
         torch.linalg.lstsq(weight.T, output.T).solution.T
         for weight, output in zip(weights, outputs, strict=True)
     ]
-    torch.testing.assert_close(guesses[0], packed[0], rtol=0, atol=1e-4)
-    assert (guesses[1] - packed[1]).abs().max() > 0.1
+    torch.testing.assert_close(guesses[0], alphas[0], rtol=0, atol=1e-4)
+    assert (guesses[1] - alphas[1]).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("where", ["active", "passive"])
@@ -464,17 +458,6 @@ def test_a_label_holder_without_features(tmp_path: Path) -> None:
     assert len(colonnade.load(tmp_path / "run").predict()["clinic"]) == 60
 
 
-def test_a_larger_rate_would_shrink_the_mask_and_is_refused() -> None:
-    cfg, product = HeteroNN(lr=0.05), torch.zeros(2, 2)
-    assert gradient_of({"product": product, "rate": 0.05}, "bank", cfg) == (product, 0.05)
-    for rate in (0.06, 1e9, 0.0, -0.05, float("nan")):
-        with pytest.raises(Untrusted, match="'bank' sent the rate"):
-            gradient_of({"product": product, "rate": rate}, "bank", cfg)
-    for message in (product, {"product": product}, {"product": 1.0, "rate": 0.05}):
-        with pytest.raises(Untrusted, match="'bank' sent no product"):
-            gradient_of(message, "bank", cfg)
-
-
 def test_options_out_of_range_are_refused() -> None:
     options = {
         "key_bits": 256,
@@ -489,9 +472,17 @@ def test_options_out_of_range_are_refused() -> None:
         with pytest.raises(ConfigError, match=name):
             config.load(settings(options={name: value}))
     with pytest.raises(ConfigError, match="fixed_point"):
-        config.load(settings(options={"encryption": "ckks", "fixed_point": True}))
+        config.load(settings(options={"encryption": "paillier", "fixed_point": True}))
     with pytest.raises(ConfigError, match="mask = 0"):
-        config.load(settings(options={"encryption": "ckks", "mask": 0.0}))
+        config.load(settings(options={"encryption": "paillier", "mask": 0.0}))
+    with pytest.raises(ConfigError, match="encryption = 'rot13': must be one of none, paillier"):
+        config.load(settings(options={"encryption": "rot13"}))
+
+
+def test_ckks_is_gone_and_the_error_says_why() -> None:
+    removed = r"encryption = 'ckks': removed, .*not for its protection\. Take 'paillier'.*or 'none'"
+    with pytest.raises(ConfigError, match=removed):
+        config.load(settings(options={"encryption": "ckks"}))
 
 
 def test_a_missing_library_is_told_before_the_run(

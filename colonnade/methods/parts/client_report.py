@@ -1,0 +1,77 @@
+"""What a client tells the server in a round: means over groups of rows, and its public part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from colonnade.methods.parts.scoring import labels_of
+from colonnade.privacy.grouping import Grouping
+from colonnade.role.party import Party
+from colonnade.wire import Kind, Peer
+
+EMBEDDINGS = Kind("group_embeddings", ("groups", "width"), reveals="l_m: features, by group")
+OUTPUTS = Kind("group_outputs", ("groups", "classes"), reveals="o_m: labels, by group")
+WITHIN = "within (ε, δ) for each row's vector; not what the networks learnt from it"
+NOISY_EMBEDDINGS = replace(
+    EMBEDDINGS, name="noisy_embeddings", reveals=f"l_m {WITHIN}", randomised=True
+)
+NOISY_OUTPUTS = replace(OUTPUTS, name="noisy_outputs", reveals=f"o_m {WITHIN}", randomised=True)
+PROPORTIONS = Kind("proportions", ("groups", "classes"), reveals="the labels of every group")
+PUBLIC = Kind(
+    "public_part",
+    None,  # {"part": weights, "evaluations": a number, perhaps "rows": a number}
+    reveals="what the public part has learnt; with widen also the number of rows",
+    dtype="any",
+)
+KINDS = (EMBEDDINGS, OUTPUTS, NOISY_EMBEDDINGS, NOISY_OUTPUTS, PROPORTIONS, PUBLIC)
+
+
+def report_kinds(*, noisy: bool, labelled: bool) -> list[Kind]:
+    """In the order in which they are sent.
+
+    noisy     means are released within a privacy budget
+    labelled  the proportions of the labels are told as well
+    """
+    means = [NOISY_EMBEDDINGS, NOISY_OUTPUTS] if noisy else [EMBEDDINGS, OUTPUTS]
+    return [*means, *[PROPORTIONS] * labelled, PUBLIC]
+
+
+def label_proportions(me: Party, groups: Grouping) -> Tensor:
+    """The share of each class in each group of training rows: (groups, classes)."""
+    return groups.means(F.one_hot(labels_of(me, "train"), len(me.classes)).float())
+
+
+@dataclass(frozen=True)
+class Told:
+    """One client's report of one round."""
+
+    embeddings: Tensor  # (groups, width)
+    outputs: Tensor  # (groups, classes)
+    proportions: Tensor | None  # (groups, classes)
+    part: Mapping[str, Tensor]  # the weights of its public part
+    evaluations: int  # that follow in this round
+    rows: int = 0  # of which it tells the means, if it says so
+    sender: str = ""
+
+    def send(self, server: Peer, *, noisy: bool) -> None:
+        count = {"rows": self.rows} if self.rows else {}
+        public = {"part": self.part, "evaluations": self.evaluations, **count}
+        labels = [] if self.proportions is None else [self.proportions]
+        kinds = report_kinds(noisy=noisy, labelled=bool(labels))
+        values: list[Any] = [self.embeddings, self.outputs, *labels, public]
+        for kind, value in zip(kinds, values, strict=True):
+            server.send(kind, value)
+
+    @classmethod
+    async def receive(cls, client: Peer, *, noisy: bool, labelled: bool) -> Told:
+        kinds = report_kinds(noisy=noisy, labelled=labelled)
+        got: list[Any] = [await client.recv(kind) for kind in kinds]
+        embeddings, outputs, *labels, public = got
+        proportions = labels[0] if labels else None
+        counts = public["evaluations"], public.get("rows", 0)
+        return cls(embeddings, outputs, proportions, public["part"], *counts, client.name)

@@ -1,0 +1,72 @@
+"""Rows that clients have parts of, scored by networks at a server: evaluation and prediction.
+
+every client                                  the server
+1. how many rows there will be           →    2. refuse unless all say the same
+3. embeddings of its part, by batches    →    4. what each of its networks makes of them
+5. the scores of all rows                ←
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from colonnade.errors import MethodError
+from colonnade.methods.parts.scoring import logits_of
+from colonnade.role.party import Party
+from colonnade.wire import Kind, Peer
+
+ROWS = Kind("row_count", None, reveals="how many rows will be evaluated", dtype="any")
+EMBEDDING = Kind("embedding", ("batch", "width"), reveals="evaluated rows, through f_m")
+SCORES = Kind("scores", None, reveals="what u makes of the evaluated rows")
+KINDS = (ROWS, EMBEDDING, SCORES)
+
+
+def score_alone(me: Party, private: nn.Module, public: nn.Module, measure: str) -> None:
+    """What a client's own network makes of the rows that are to be evaluated now."""
+    for split in me.evaluations:
+        me.score(split, logits_of(me, split, private, public), measure=measure)
+
+
+async def score_jointly(me: Party, server: Peer, private: nn.Module) -> None:
+    """What each of the server's networks makes of them; its name is the measure."""
+    for split in me.evaluations:
+        for measure, logits in (await scored(me, server, private, split)).items():
+            me.score(split, logits, measure=measure)
+
+
+async def scored(me: Party, server: Peer, private: nn.Module, split: str) -> dict[str, Tensor]:
+    """The client's side: scores of all rows of a split, by the name of the server's network."""
+    found: dict[str, list[Tensor]] = {}
+    with me.evaluating():
+        server.send(ROWS, {"rows": len(me.splits[split])})
+        for batch in me.rows(split):
+            server.send(EMBEDDING, private(batch.x))
+            answer: Any = await server.recv(SCORES)
+            for name, scores in answer.items():
+                found.setdefault(name, []).append(scores)
+    return {name: torch.cat(parts) for name, parts in found.items()}
+
+
+async def score_for(
+    me: Party, clients: Sequence[Peer], networks: Mapping[str, Callable[[Tensor], Tensor]]
+) -> None:
+    """The server's side. A network takes embeddings as (batch, clients, width)."""
+    with me.evaluating():
+        counts = {peer.name: (await peer.recv(ROWS))["rows"] for peer in clients}
+        if len(set(counts.values())) > 1:
+            listed = ", ".join(f"'{name}' {count}" for name, count in counts.items())
+            raise MethodError(
+                f"rows that are evaluated together must be the same at all clients: {listed}. Give "
+                "each its columns of the same rows; without test rows train with evaluate_every = 0"
+            )
+        left = next(iter(counts.values()))
+        while left > 0:
+            batch = torch.stack([await peer.recv(EMBEDDING) for peer in clients], 1)
+            scores = {name: network(batch) for name, network in networks.items()}
+            for peer in clients:
+                peer.send(SCORES, scores)
+            left -= len(batch)

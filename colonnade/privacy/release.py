@@ -1,0 +1,190 @@
+"""Rows that may leave a party: grouped, averaged, protected and counted, by one call.
+
+    1. group      rows that are told as one; settled at the first release, then kept     grouping
+    2. average    one mean for each group                                                grouping
+    3. protect    Laplace noise, and values in steps: neither guarantees anything        noise
+                  or, with `epsilon`: clip, add noise to measure, count the release      budget
+    4. measure    how far that moved the rows from themselves: PPM                       noise
+
+The noise of `epsilon` comes from a secret that must outlive a crash. A party that drew another
+one would release the same rows with other noise, which can be averaged away. So each party first
+keeps its secret in a checkpoint (`prepare`), and nobody goes on before all have done so
+(`all_prepared`, at the hub).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from colonnade.errors import ConfigError
+from colonnade.privacy.budget import Budget, release
+from colonnade.privacy.grouping import (
+    Grouping,
+    class_groups,
+    kmeans_groups,
+    published,
+    random_groups,
+    single_groups,
+)
+from colonnade.privacy.noise import SECRET_BYTES, generalise, laplace, ppm
+from colonnade.role.party import Party
+from colonnade.role.seeds import derive
+from colonnade.wire import Kind, Peer
+
+MEMBERSHIP = Kind("membership", ("rows",), reveals="which rows are alike", dtype="int64")
+READY = Kind("ready", (), reveals="that a checkpoint holds the sender's secret", dtype="int64")
+KINDS = (MEMBERSHIP, READY)
+
+
+@dataclass(frozen=True)
+class Release:
+    """How rows are told, and what of a budget there is for it."""
+
+    groups: int = 0  # 0: every row by itself
+    grouping: Literal["random", "kmeans", "class"] = "random"
+    alike: bool = True  # all parties hold the same rows and group them alike
+    generalise: float = 0.0  # the share of groups whose values become one
+    noise: float = 0.0  # b of Laplace noise
+    epsilon: float = 0.0  # of all releases together; 0: no guarantee
+    delta: float = 0.0
+    clip: float = 10.0  # epsilon: the largest L1 norm of a row
+    planned: int = 1  # releases that share epsilon
+
+    @property
+    def kinds(self) -> list[Kind]:
+        """What a party may send to others for its releases, beside the releases."""
+        shared = self.grouping == "kmeans" and self.alike and self.groups
+        return [READY] * (self.epsilon > 0) + [MEMBERSHIP] * bool(shared)
+
+    def check(self, me: Party) -> None:
+        """Refuse, before anything is trained, what a crash would make unsafe."""
+        if self.epsilon and not me.schedule.checkpoint_epochs:
+            raise ConfigError(
+                [
+                    "epsilon needs checkpoints, [checkpoint] epochs = 1: else a resumed run would "
+                    "release everything once more"
+                ]
+            )
+
+    async def prepare(self, me: Party, hub: Peer) -> None:
+        """Keep a secret in a checkpoint, and wait until all parties have."""
+        if not self.epsilon:
+            return
+        for _ in me.epochs("secret", 1):
+            me.state["secret"] = secrets.token_bytes(SECRET_BYTES).hex()
+        for _ in me.epochs("ready", 1):  # a party thrown back from now on still has its secret
+            hub.send(READY, torch.tensor(1))
+            await hub.recv(READY)
+
+    async def all_prepared(self, me: Party, parties: Sequence[Peer]) -> None:
+        """The hub's side of `prepare`: its checkpoints lie at the same places."""
+        for _ in me.epochs("secret", int(self.epsilon > 0)):
+            pass
+        for _ in me.epochs("ready", int(self.epsilon > 0)):
+            for peer in parties:
+                await peer.recv(READY)
+            for peer in parties:
+                peer.send(READY, torch.tensor(1))
+
+    async def of(
+        self, me: Party, others: Sequence[Peer], **matrices: Tensor
+    ) -> tuple[Grouping, list[Tensor]]:
+        """The groups, and what is told of each matrix, (rows, width): (groups, width).
+
+        others  the parties that group the same rows
+        """
+        values = list(matrices.values())
+        groups = await self._grouping(me, others, values[0])
+        if groups.groups == len(values[0]):
+            me.remark(
+                f"every row is told by itself: {len(values[0]):,} rows, groups = {self.groups}"
+            )
+        told = [protected(me, one, groups, self) for one in values]
+        terms = [ppm(one, sent, groups) for one, sent in zip(values, told, strict=True)]
+        named = {f"ppm_{name}": term for name, term in zip(matrices, terms, strict=True)}
+        me.figure(**named, ppm=torch.stack(terms).min())
+        return groups, told
+
+    def caveats(self, table: str, instead: str = "") -> list[str]:
+        """What must be said about a run that tells rows like this.
+
+        instead  what the method tells beside the rows, which no protection of them covers
+        """
+        said = []
+        if self.grouping == "class" and self.groups:
+            said.append(
+                "labels decide who is in a group: the server can tell the class of every group"
+            )
+        heuristics = {"noise": self.noise, "generalise": self.generalise}
+        asked = [f"{key} = {value}" for key, value in heuristics.items() if value]
+        if instead:
+            said.append(instead)
+        elif self.epsilon:
+            said.append(
+                f"epsilon = {self.epsilon} covers what one client tells of each row's vectors "
+                "(what M clients tell of the same person: M times that at worst); not the public "
+                "part of the networks, not who is in a group, not rows that are evaluated"
+            )
+        elif asked:
+            said.append(
+                f"no guarantee: nothing follows from [{table}] {' and '.join(asked)} for anybody's "
+                "privacy. epsilon would give one"
+            )
+        if self.clip != Release.clip and not self.epsilon:
+            said.append(f"clip = {self.clip} clips nothing: it goes with epsilon")
+        return said
+
+    async def _grouping(self, me: Party, others: Sequence[Peer], rows: Tensor) -> Grouping:
+        if "membership" not in me.state:
+            me.state["membership"] = (await self._new_grouping(me, others, rows)).membership
+        return published(me.state["membership"], len(rows))
+
+    async def _new_grouping(self, me: Party, others: Sequence[Peer], rows: Tensor) -> Grouping:
+        seed = derive(me.schedule.seed, "groups", "" if self.alike else me.name)
+        if not self.groups:
+            return single_groups(len(rows))
+        if self.grouping == "random":
+            return random_groups(len(rows), self.groups, seed)
+        if self.grouping == "class":
+            labels = me.splits["train"].y
+            assert labels is not None
+            return class_groups(labels, self.groups, seed)
+        if not self.alike:
+            return kmeans_groups(rows, self.groups, seed)
+        # The groups of the party whose name comes first are everybody's.
+        leader = min(others, key=lambda peer: peer.name, default=None)
+        if leader is not None and leader.name < me.name:
+            return published(await leader.recv(MEMBERSHIP), len(rows))
+        found = kmeans_groups(rows, self.groups, seed)
+        for peer in others:
+            peer.send(MEMBERSHIP, found.membership)
+        return found
+
+
+def protected(me: Party, values: Tensor, groups: Grouping, how: Release) -> Tensor:
+    """2. and 3. of one matrix; raises BudgetSpent, and tells nothing, when the budget is over."""
+    if how.epsilon:
+        told = _released(me, values, groups, how)
+    else:
+        told = groups.means(values)
+        if how.noise:
+            number = me.state["noises"] = me.state.get("noises", 0) + 1
+            seed = derive(me.schedule.seed, "noise", me.name, number)
+            told = laplace(told, how.noise, torch.Generator().manual_seed(seed))
+    return generalise(told, how.generalise) if how.generalise else told
+
+
+def _released(me: Party, values: Tensor, groups: Grouping, how: Release) -> Tensor:
+    budget = Budget(how.epsilon, how.delta, me.state.setdefault("released", []))
+    if "share" not in me.state:
+        me.state["share"] = budget.share(how.planned)
+    secret = bytes.fromhex(me.state["secret"])
+    told = release(values, groups, how.clip, me.state["share"], budget, secret)
+    me.figure(epsilon=budget.spent)
+    return told
