@@ -109,16 +109,16 @@ async def passive(me: Party, active: Peer, cfg: AdptVFedConv) -> None:
         for name in evaluated(me):
             with me.evaluating():
                 await passive_upload(me, active, cfg, name)
-        for moves in views_of(me, cfg).uploads():
+        for moves in Views.of(me, cfg.augment, cfg.views).uploads():
             await passive_upload(me, active, cfg, "train", moves)  # 4.
     personal = cfg.personalised and me.labelled
-    if personal or views_of(me, cfg).streamed:
+    if personal or Views.of(me, cfg.augment, cfg.views).streamed:
         await passive_epochs(me, active, cfg, personal)
 
 
 async def passive_epochs(me: Party, active: Peer, cfg: AdptVFedConv, personal: bool) -> None:
     """5. While the server trains W_s: new maps for every batch, or a classifier of one's own."""
-    streamed = views_of(me, cfg).streamed
+    streamed = Views.of(me, cfg.augment, cfg.views).streamed
     for _ in me.epochs():
         extractor = frozen(extractor_of(me, cfg))
         if personal:
@@ -175,7 +175,7 @@ async def active(me: Party, passives: list[Peer], cfg: AdptVFedConv) -> None:
         fine_tune(me, cfg)
     else:
         me.pass_by("finetune", cfg.finetune_epochs)  # 3. is the clients'
-    plan = views_of(me, cfg)
+    plan = Views.of(me, cfg.augment, cfg.views)
     maps_of = partial(active_maps, me, passives, mosaic, cfg)
     for _ in me.epochs("upload", 1):
         mean = mean_of(me, mosaic, cfg)
@@ -305,10 +305,6 @@ def present(passives: Sequence[Peer]) -> list[Peer]:
 def evaluated(me: Party) -> list[str]:
     """The splits whose maps are uploaded with the training maps, and used after every epoch."""
     return [name for name in me.splits if name != "train"] if me.schedule.evaluate_every else []
-
-
-def views_of(me: Party, cfg: AdptVFedConv) -> Views:
-    return Views.of(me, cfg.augment, cfg.views)
 
 
 def upload_of(cfg: AdptVFedConv) -> Upload:
