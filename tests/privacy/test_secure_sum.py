@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,8 +13,8 @@ from colonnade.privacy import keys
 from colonnade.privacy.masking import MASKED, Moment, Ring
 from colonnade.privacy.secure_sum import SecureSum
 from colonnade.role import identity
-from colonnade.role.party import Party, Schedule
-from colonnade.role.recipe import Recipe
+from colonnade.role.party import Party
+from colonnade.role.recipe import Recipe, Schedule
 from colonnade.runtime import local
 from colonnade.wire import Kind, Ledger, Peer, Wire
 
@@ -21,7 +23,7 @@ NAMES = ("bank", "shop", "lab", "helper")  # the helper has keys, and no term
 MOMENT = Moment("train", 0, 0)
 
 
-def added(kind: Kind) -> tuple[torch.Tensor, list[str]]:
+def added(kind: Kind, path: Path) -> tuple[torch.Tensor, list[str]]:
     """Σ at the bank, and the Kinds of all messages."""
     values = {"shop": torch.full((2, 3), 0.25), "lab": torch.full((2, 3), -1.5)}
     found: list[torch.Tensor] = []
@@ -55,21 +57,17 @@ def added(kind: Kind) -> tuple[torch.Tensor, list[str]]:
     def start(me: Party, wire: Wire) -> Any:
         return role(me, {name: Peer(name, wire) for name in NAMES if name != me.name})
 
-    sent: list[str] = []
-
-    class Mail(local.Mailboxes):
-        def post(self, message: Any) -> None:
-            sent.append(message.kind.name)
-            super().post(message)
-
     kinds = {one.name: one for one in (kind, *keys.KINDS)}
-    local.run(parties, start, Mail(kinds, Ledger(None)))
-    return found[0], sent
+    ledger = Ledger(path)
+    local.run(parties, start, local.Mailboxes(kinds, ledger))
+    ledger.close()
+    rows = (json.loads(line) for line in path.read_text().splitlines())
+    return found[0], [row["kind"] for row in rows if "kind" in row]
 
 
 @pytest.mark.parametrize("kind", [MASKED, PLAIN], ids=lambda kind: kind.name)
-def test_the_receiver_gets_the_sum_of_all_terms(kind: Kind) -> None:
-    total, sent = added(kind)
+def test_the_receiver_gets_the_sum_of_all_terms(kind: Kind, tmp_path: Path) -> None:
+    total, sent = added(kind, tmp_path / "ledger.jsonl")
     assert torch.equal(total, torch.full((2, 3), -0.25))
     assert sent.count(kind.name) == 2
     assert (set(sent) == {kind.name}) is (kind is PLAIN)
