@@ -38,10 +38,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.errors import ConfigError, MethodError
+from colonnade.methods.parts.mean import Mean
 from colonnade.metrics.leakage import label_leak
 from colonnade.models import head, network
 from colonnade.privacy import keys
-from colonnade.privacy.masking import MASKED, WEAKLY_MASKED, Masks, Moment, Ring
+from colonnade.privacy.masking import MASKED, WEAKLY_MASKED, Moment, Ring
+from colonnade.privacy.secure_sum import SecureSum
 from colonnade.role.method import (
     About,
     Circumstances,
@@ -70,7 +72,8 @@ class Easter:
     """Options of EASTER."""
 
     mask: Literal["prg", "paper", "none"] = "prg"  # "paper": one constant per pair, hides little
-    gradient: Literal["own", "joint", "unit", "none"] = "own"  # what trains h_k (spec 4.9, 2)
+    # What trains h_k: its own head, all heads, its own head without the factor 1/C, or nothing.
+    gradient: Literal["own", "joint", "unit", "none"] = "own"
     aggregate: Literal["mean", "sum", "weighted"] = "mean"
     # By party, for "weighted"; else 1.
     weights: Mapping[str, Annotated[float, Bounds(above=0)]] = field(default_factory=dict)
@@ -103,7 +106,7 @@ async def passive(me: Party, active: Peer, passives: list[Peer], cfg: Easter) ->
             embedding = embed(batch.x)
             if cfg.stand_in == "mean":
                 mean.add(embedding.detach())
-            passive_send(me, active, part, embedding.detach(), Moment(*me.position))  # 1.
+            passive_send(active, part, embedding.detach(), Moment(*me.position))  # 1.
             shared = (await active.recv(GLOBAL)).requires_grad_()  # 2. wait for E
             prediction = decide(shared)
             active.send(PREDICTION, prediction.detach())  # 3. send R_k
@@ -133,7 +136,7 @@ async def active(me: Party, passives: list[Peer], cfg: Easter) -> None:
         for batch in me.batches():
             moment = Moment(*me.position)
             embedding = embed(batch.x)  # 1.
-            shared = await active_mean(me, passives, part, embedding.detach(), moment, cfg)
+            shared = await active_mean(passives, part, embedding.detach(), moment, cfg)
             for peer in passives:
                 peer.send(GLOBAL, shared.detach())  # 2. E, to everybody
             shared.requires_grad_()
@@ -187,7 +190,7 @@ async def passive_rows(
     with me.evaluating():
         for number, batch in enumerate(me.rows(split)):
             moment = Moment(f"eval/{split}", me.position[1], number)
-            passive_send(me, active, part, embed(batch.x), moment)
+            passive_send(active, part, embed(batch.x), moment)
             logits.append(decide(await active.recv(GLOBAL)))
             if send:
                 active.send(PREDICTION, logits[-1])
@@ -204,7 +207,7 @@ async def active_rows(
     with me.evaluating():
         for number, batch in enumerate(me.rows(split)):
             moment = Moment(f"eval/{split}", me.position[1], number)
-            shared = await active_mean(me, passives, part, embed(batch.x), moment, cfg)
+            shared = await active_mean(passives, part, embed(batch.x), moment, cfg)
             for peer in passives:
                 peer.send(GLOBAL, shared)
             logits[me.name].append(decide(shared))
@@ -220,8 +223,7 @@ async def active_rows(
 class Part:
     """One party's part in the mean."""
 
-    masks: Masks | None  # None: embeddings are sent as they are
-    kind: Kind  # what they are sent as
+    sum: SecureSum
     parties: int  # C, those that something stands in for included
     weight: float  # what E_k is multiplied by before it is sent
     share: float  # dE/dE_k, as h_k is trained with it
@@ -231,24 +233,39 @@ class Part:
 async def passive_part(me: Party, active: Peer, passives: Sequence[Peer], cfg: Easter) -> Part:
     there, members = present(passives), members_of([active, *passives], cfg)
     check_hidden([me.name, *(peer.name for peer in there)], cfg)
-    masks = None
+    kind = kind_of(cfg, len(there) + 1)
+    total = SecureSum(me, kind)
     if cfg.mask != "none":
-        secrets = await keys.passive_keys(me, active, there, masking_of(cfg))
-        ring = ring_of(cfg, len(there) + 1)
-        masks = Masks(me.name, active.name, secrets, ring, constant=cfg.mask == "paper")
-    return Part(masks, kind_of(cfg, len(there) + 1), *weights_of(me, members, cfg))
+        total = await agree(me, active, active.name, there, kind, cfg)
+    return Part(total, *weights_of(me, members, cfg))
 
 
 async def active_part(me: Party, passives: Sequence[Peer], cfg: Easter) -> Part:
     there, members = present(passives), members_of(passives, cfg)
     check_hidden([peer.name for peer in there], cfg)
-    masks = None
+    kind = kind_of(cfg, len(there))
+    total = SecureSum(me, kind)
     if cfg.mask != "none" and there:
-        secrets = await keys.active_keys(me, there, masking_of(cfg))
-        masks = Masks(me.name, me.name, secrets, ring_of(cfg, len(there)))
+        total = await agree(me, None, me.name, there, kind, cfg)
     gone = [mean_of(me, peer.name, cfg).value() for peer in members if not peer.present]
     absent = torch.stack(gone).sum(0) if gone else None
-    return Part(masks, kind_of(cfg, len(there)), *weights_of(me, members, cfg), absent)
+    return Part(total, *weights_of(me, members, cfg), absent)
+
+
+async def agree(
+    me: Party, relay: Peer | None, active: str, others: Sequence[Peer], kind: Kind, cfg: Easter
+) -> SecureSum:
+    """A key for every pair; all parties sign that they mask alike."""
+    return await SecureSum.agree(
+        me,
+        relay,
+        others,
+        purpose=f"easter mask={cfg.mask} ring={cfg.ring} fraction={ring_of(cfg, 1).fraction}",
+        receiver=active,
+        kind=kind,
+        ring=lambda terms: ring_of(cfg, terms),
+        constant=cfg.mask == "paper",
+    )
 
 
 def present(peers: Sequence[Peer]) -> list[Peer]:
@@ -269,11 +286,6 @@ def check_hidden(passives: Sequence[str], cfg: Easter) -> None:
             "party their sum is the party's own. Add a party, or accept it with [easter] "
             "one_passive = true"
         )
-
-
-def masking_of(cfg: Easter) -> str:
-    """What all parties sign: that they mask alike."""
-    return f"easter mask={cfg.mask} ring={cfg.ring} fraction={ring_of(cfg, 1).fraction}"
 
 
 def ring_of(cfg: Easter, passives: int) -> Ring:
@@ -298,28 +310,18 @@ def weights_of(me: Party, others: Sequence[Peer], cfg: Easter) -> tuple[int, flo
     return len(names), weight, weight / len(names) if cfg.aggregate == "mean" else weight
 
 
-def passive_send(me: Party, active: Peer, part: Part, embedding: Tensor, moment: Moment) -> None:
+def passive_send(active: Peer, part: Part, embedding: Tensor, moment: Moment) -> None:
     """E_k with its weight, masked."""
     weighted = embedding if part.weight == 1.0 else part.weight * embedding
-    if part.masks is None:
-        active.send(part.kind, weighted)
-        return
-    with me.timing("masking"):
-        message = part.masks.mask(weighted, moment)
-    active.send(part.kind, message)
+    part.sum.send(active, weighted, moment)
 
 
 async def active_mean(
-    me: Party, passives: Sequence[Peer], part: Part, embedding: Tensor, moment: Moment, cfg: Easter
+    passives: Sequence[Peer], part: Part, embedding: Tensor, moment: Moment, cfg: Easter
 ) -> Tensor:
     """E from the active party's own embedding and the sum over the passive ones, (batch, dim)."""
     weighted = embedding if part.weight == 1.0 else part.weight * embedding
-    if part.masks is None:
-        total = torch.stack([weighted, *[await p.recv(part.kind) for p in passives]]).sum(0)
-    else:
-        messages = {peer.name: await peer.recv(part.kind) for peer in passives}
-        with me.timing("masking"):
-            total = weighted + part.masks.total(messages, moment, embedding.shape).to(me.device)
+    total = await part.sum.receive(passives, moment, own=weighted, shape=embedding.shape)
     if part.absent is not None:
         total = total + part.absent
     return total / part.parties if cfg.aggregate == "mean" else total
@@ -349,33 +351,6 @@ def models_of(me: Party, cfg: Easter) -> tuple[nn.Module, nn.Module]:
 
     embed = me.keep("embedding", embedding)
     return embed, me.keep("decision", lambda: head(me.recipe.model, cfg.dim, len(me.classes)))
-
-
-class Mean(nn.Module):
-    """The mean of one party's training embeddings so far, zero before the first.
-
-    Summed with more digits than its rows have: a long training adds up millions of them.
-    """
-
-    total: Tensor  # float64 (d,)
-    rows: Tensor  # int64 ()
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.register_buffer("total", torch.zeros(dim, dtype=torch.float64))
-        self.register_buffer("rows", torch.zeros((), dtype=torch.int64))
-
-    def add(self, embedding: Tensor) -> None:
-        self.total.add_(embedding.sum(0))
-        self.rows.add_(len(embedding))
-
-    def value(self) -> Tensor:
-        return (self.total / self.rows.clamp(min=1)).float()  # (d,)
-
-    def replace(self, mean: Tensor) -> None:
-        """Take another party's word for it."""
-        self.total.copy_(mean)
-        self.rows.fill_(1)
 
 
 def mean_of(me: Party, passive: str, cfg: Easter) -> Mean:

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from colonnade.methods.parts.mean import Mean
 from colonnade.models import network
 from colonnade.role.method import About, Membership, Method, Role
 from colonnade.role.party import Party
@@ -122,7 +123,7 @@ def bottom_of(me: Party, cfg: SplitNN) -> nn.Module:
 
 
 def top_of(me: Party, passives: int, cfg: SplitNN) -> nn.Module:
-    """FC → ReLU → FC over the joined embeddings (spec 6.3)."""
+    """FC → ReLU → FC over the joined embeddings."""
     width = cfg.dim * (passives + me.has_features) if cfg.cut == "concat" else cfg.dim
     if not cfg.hidden:
         return me.keep("top", lambda: nn.Linear(width, len(me.classes)))
@@ -132,28 +133,6 @@ def top_of(me: Party, passives: int, cfg: SplitNN) -> nn.Module:
             nn.Linear(width, cfg.hidden), nn.ReLU(), nn.Linear(cfg.hidden, len(me.classes))
         ),
     )
-
-
-class Mean(nn.Module):
-    """The mean of one party's training embeddings so far, zero before the first.
-
-    Summed with more digits than its rows have: a long training adds up millions of them.
-    """
-
-    total: Tensor  # float64 (d,)
-    rows: Tensor  # int64 ()
-
-    def __init__(self, dim: int) -> None:
-        super().__init__()
-        self.register_buffer("total", torch.zeros(dim, dtype=torch.float64))
-        self.register_buffer("rows", torch.zeros((), dtype=torch.int64))
-
-    def add(self, embedding: Tensor) -> None:
-        self.total.add_(embedding.sum(0))
-        self.rows.add_(len(embedding))
-
-    def value(self) -> Tensor:
-        return (self.total / self.rows.clamp(min=1)).float()  # (d,)
 
 
 def means_of(me: Party, passives: Sequence[Peer], cfg: SplitNN) -> list[Mean]:

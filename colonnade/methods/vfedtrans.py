@@ -23,7 +23,7 @@ with the seed, that the partners know about.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
 from typing import Annotated, Any, Literal
@@ -38,7 +38,7 @@ from colonnade.methods.parts.enrichment import Encoder, Enricher
 from colonnade.models import head, network
 from colonnade.models.layers import Activation
 from colonnade.privacy import fedsvd, keys
-from colonnade.privacy.masking import Masks
+from colonnade.privacy.secure_sum import SecureSum
 from colonnade.role.method import About, Circumstances, Method, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
@@ -143,8 +143,8 @@ async def partner(
 ) -> None:
     for _ in me.epochs(TRANSFER, 1):
         members = [*partners, server, key_generator]
-        secrets = await keys.passive_keys(me, task, members, TRANSFER)
-        await send_masked(me, server, key_generator, secrets, cfg)  # 2.
+        total = await agree(me, task, members, server.name, cfg)
+        await send_masked(me, server, key_generator, total, cfg)  # 2.
     me.pass_by("train", me.schedule.epochs)
 
 
@@ -152,17 +152,13 @@ async def server(
     me: Party, task: Peer, partners: list[Peer], key_generator: Peer, cfg: VFedTrans
 ) -> None:
     for _ in me.epochs(TRANSFER, 1):
-        secrets = await keys.passive_keys(me, task, [*partners, key_generator], TRANSFER)
-        masks = masks_of(me, me.name, key_generator, secrets, cfg)
+        total = await agree(me, task, [*partners, key_generator], me.name, cfg)
         parties = [task, *partners]
-        shape = await agreed_shape(parties)
-        strips: dict[str, list[Any]] = {peer.name: [] for peer in parties}
-        for _ in range(fedsvd.strip_count(shape)):
-            for peer in parties:
-                strips[peer.name].append(await peer.recv(MASKED))
+        matrix = torch.empty(await agreed_shape(parties), dtype=torch.float64)
+        for rows, moment in fedsvd.strips_of(matrix.shape):  # 3. Σ_k Ŝ_k
+            matrix[rows] = await total.receive(parties, moment, shape=matrix[rows].shape)
         with me.timing("fedsvd"):
-            total = fedsvd.from_strips(strips, masks, shape)  # 3.
-            vectors = fedsvd.left_vectors(total, cfg.q)
+            vectors = fedsvd.left_vectors(matrix, cfg.q)  # 3. Û
         if vectors.shape[1] < cfg.q:
             raise MethodError(
                 f"the shared rows have only {vectors.shape[1]} independent columns; q = {cfg.q} "
@@ -177,8 +173,8 @@ async def task(
 ) -> None:
     encoder = encoder_of(me, cfg)
     for _ in me.epochs(TRANSFER, 1):
-        secrets = await keys.active_keys(me, [*partners, server, key_generator], TRANSFER)
-        a = await send_masked(me, server, key_generator, secrets, cfg)  # 2.
+        total = await agree(me, None, [*partners, server, key_generator], server.name, cfg)
+        a = await send_masked(me, server, key_generator, total, cfg)  # 2.
         vectors = await server.recv(VECTORS)
         rows = shared_rows(me, cfg)
         if vectors.shape != (len(rows), cfg.q) or not vectors.isfinite().all():
@@ -209,32 +205,40 @@ async def nothing_predict(me: Party, cfg: VFedTrans, split: str) -> None:
     """The task party predicts alone."""
 
 
-# ---- step 2, alike at all parties with columns ---------------------------------------------------
+# ---- steps 2 and 3, alike at all parties with columns --------------------------------------------
+
+
+async def agree(
+    me: Party, relay: Peer | None, others: Sequence[Peer], server: str, cfg: VFedTrans
+) -> SecureSum:
+    """Keys for all pairs of members; the key generator adds nothing to the sum at the server."""
+    return await SecureSum.agree(
+        me,
+        relay,
+        others,
+        purpose=TRANSFER,
+        receiver=server,
+        kind=MASKED,
+        ring=lambda terms: fedsvd.ring_for(terms, cfg.fraction),
+        apart=(KEY_GENERATOR,),
+    )
 
 
 async def send_masked(
-    me: Party, server: Peer, key_generator: Peer, secrets: Mapping[str, bytes], cfg: VFedTrans
+    me: Party, server: Peer, key_generator: Peer, total: SecureSum, cfg: VFedTrans
 ) -> fedsvd.RowMask:
     """Everything a party does until its masked matrix is at the server; A, for step 4."""
     rows = own_rows(me)[shared_rows(me, cfg)]
     key_generator.send(WIDTH, torch.tensor([rows.shape[1]]))
-    seed, b = opened(await key_generator.recv(MASKS), secrets[key_generator.name], rows.shape[1])
+    secret = total.secrets[key_generator.name]
+    seed, b = opened(await key_generator.recv(MASKS), secret, rows.shape[1])
     a = fedsvd.row_mask(seed, len(rows), block=cfg.block)
     with me.timing("fedsvd"):
         masked = fedsvd.mask_matrix(fedsvd.standardised(rows), a, b)
     server.send(SHAPE, torch.tensor(masked.shape))
-    for strip in fedsvd.to_strips(masked, masks_of(me, server.name, key_generator, secrets, cfg)):
-        server.send(MASKED, strip)
+    for strip, moment in fedsvd.strips_of(masked.shape):
+        total.send(server, masked[strip], moment)
     return a
-
-
-def masks_of(
-    me: Party, server: str, key_generator: Peer, secrets: Mapping[str, bytes], cfg: VFedTrans
-) -> Masks:
-    """Of the sum at the server; the key generator adds nothing to it."""
-    others = {name: key for name, key in secrets.items() if name != key_generator.name}
-    # Of the server all others have columns; of a party, all but the server, and itself.
-    return Masks(me.name, server, others, fedsvd.ring_for(len(others), cfg.fraction))
 
 
 async def agreed_shape(parties: Sequence[Peer]) -> tuple[int, int]:

@@ -25,10 +25,10 @@ def mlp_autoencoder(
     code_activated: bool = False,
     output_activated: bool = False,
 ) -> nn.Sequential:
-    """VFedTrans' auto-encoder (§5.3): (batch, features) → (batch, code) → (batch, features).
+    """VFedTrans' auto-encoder: (batch, features) → (batch, code) → (batch, features).
 
-    `layers` counts the encoder's; widths go linearly from `features` to `code` and back (§5.10-13).
-    The default code is linear, because its target U has negative entries (§5.10-3); with both
+    `layers` counts the encoder's; widths go linearly from `features` to `code` and back.
+    The default code is linear, because its target U has negative entries; with both
     `code_activated` and `output_activated` it is the published code's.
     """
     if layers < 1:
@@ -48,11 +48,11 @@ def vgg_decoder(
     *,
     output: Output = "linear",
 ) -> nn.Sequential:
-    """The mirror image of the first layers of a VGG (§1.2): map → (batch, *shape).
+    """The mirror image of the first layers of a VGG: map → (batch, *shape).
 
     For every max-pool, counted backwards, an upsampling; for every convolution a transposed one
     with BatchNorm and ReLU. The last layer is linear, because normalised pixels may be negative;
-    `output="relu"` ends in BatchNorm and ReLU as printed, "sigmoid" fits pixels in [0, 1] (§1.8-4).
+    `output="relu"` ends in BatchNorm and ReLU as printed, "sigmoid" fits pixels in [0, 1].
     """
     _, h, w = image("vgg16", shape)
     mirrored: list[nn.Module] = []

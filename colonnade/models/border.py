@@ -1,4 +1,4 @@
-"""One pixel around a map, for 3×3 convolutions over tiles of an image (§1.2)."""
+"""One pixel around a map, for 3×3 convolutions over tiles of an image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""VGG-16 with batch normalisation (§1.2), to be cut at any of its layers.
+"""VGG-16 with batch normalisation, to be cut at any of its layers.
 
 A layer is called by the cut that lies behind it: after two convolutions and the first max-pool
 comes the cut "2C+1M".
@@ -45,7 +45,7 @@ def vgg16(
 
     With `activated=False` the outputs are class scores. `width` scales the convolutions, not `fc`.
     `padding` may also name the sides (left, right, top, bottom) that repeat their outermost pixels.
-    A max-pool for which the map is too small is left out: the fifth for 16×16 tiles (§1.8-3).
+    A max-pool for which the map is too small is left out: the fifth for 16×16 tiles.
     """
     channels, h, w = image("vgg16", shape)
     layers: dict[str, nn.Module] = {}

@@ -1,7 +1,7 @@
 """FedSVD: the left singular vectors of columns that several parties hold, and that none shows.
 
-S = [S_1 | … | S_K] has the shared rows of all parties side by side, S = U Σ Vᵀ (§5.2 of the
-specification, Eq. 1 to 3 of the paper; the masks are those of Chai et al., KDD 2022).
+S = [S_1 | … | S_K] has the shared rows of all parties side by side, S = U Σ Vᵀ (Eq. 1 to 3
+of the paper; the masks are those of Chai et al., KDD 2022).
 
     key generator   1. A, B random and orthogonal; A's seed to every party,    row_mask
                        and to party k only its own rows of B, B_k              column_masks
@@ -17,7 +17,7 @@ specification, Eq. 1 to 3 of the paper; the masks are those of Chai et al., KDD 
 
 * The server sees A S B, so it learns the size of S, all singular values Σ, and Û; neither a row
   nor a column of S. It sees no Ŝ_k alone, only the sum: the printed concatenation [Ŝ_t | Ŝ_d]
-  would show each party's singular values as well (§5.10-1).
+  would show each party's singular values as well.
 * The task party learns the leading q columns of U, and nothing of V or Σ. That is a lot: U tells
   how alike the shared rows are in all columns together. With two parties, U and Σ would give the
   Gram matrix of the other one, S_d S_dᵀ = U Σ² Uᵀ − S_t S_tᵀ, and so S_d up to a rotation. Σ is
@@ -63,7 +63,7 @@ from torch import Tensor
 from colonnade.errors import DataError, MaskError, Untrusted
 from colonnade.privacy.masking import Elements, Masks, Moment, Ring
 
-BLOCK = 100  # rows of a block of A and of B; the authors' later code takes 10 or 100 (§8)
+BLOCK = 100  # rows of a block of A and of B; the authors' later code takes 10 or 100
 FRACTION = 48  # bits behind the point: 2^-48 is 4e-15
 SEED_BYTES = 32
 STRIP_BYTES = 2**26  # what is masked, sent and added at once
@@ -264,8 +264,8 @@ def ring_for(parties: int, fraction: int = FRACTION) -> WideRing:
 
 def to_strips(masked: Tensor, masks: Masks) -> Iterator[Strip]:
     """Ŝ_k in the ring, under the pairwise masks; so many rows at once, for as long as it lasts."""
-    for number, (start, end) in enumerate(_strips(masked.shape)):
-        yield masks.mask(masked[start:end], Moment(PURPOSE, 0, number))
+    for rows, moment in strips_of(masked.shape):
+        yield masks.mask(masked[rows], moment)
 
 
 # ---- 4., 5. the server ---------------------------------------------------------------------------
@@ -276,28 +276,24 @@ def from_strips(
 ) -> Tensor:
     """Σ_k Ŝ_k = A S B, float64 (rows, whole width), from every party's strips, in their order."""
     total = torch.empty(shape, dtype=torch.float64)
-    due = strip_count(shape)
+    due = list(strips_of(shape))
     coming = {name: iter(own) for name, own in strips.items()}
-    for number, (start, end) in enumerate(_strips(shape)):
+    for number, (rows, moment) in enumerate(due):
         messages = {}
         for name, own in coming.items():
             if (strip := next(own, None)) is None:
-                raise Untrusted(f"'{name}' sent {number} strips; {due} are due")
+                raise Untrusted(f"'{name}' sent {number} strips; {len(due)} are due")
             messages[name] = strip
-        moment = Moment(PURPOSE, 0, number)
-        total[start:end] = masks.total(messages, moment, (end - start, shape[1]))
+        total[rows] = masks.total(messages, moment, total[rows].shape)
     return total
 
 
-def strip_count(shape: tuple[int, int]) -> int:
-    """How many strips a party sends for a matrix of this shape."""
-    return len(list(_strips(shape)))
-
-
-def _strips(shape: Sequence[int]) -> Iterator[tuple[int, int]]:
+def strips_of(shape: Sequence[int]) -> Iterator[tuple[slice, Moment]]:
+    """The rows of a matrix that are masked at once, and the moment of their mask."""
     rows, width = shape
     step = max(1, STRIP_BYTES // (8 * max(1, width)))
-    return ((start, min(rows, start + step)) for start in range(0, rows, step))
+    for number, start in enumerate(range(0, rows, step)):
+        yield slice(start, min(rows, start + step)), Moment(PURPOSE, 0, number)
 
 
 def left_vectors(matrix: Tensor, q: int = 0) -> Tensor:

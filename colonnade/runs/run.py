@@ -18,11 +18,12 @@ from colonnade.deploy.nvflare import kits
 from colonnade.deploy.nvflare.machine import Machine
 from colonnade.deploy.supervisor import Options, hub_of, launch
 from colonnade.errors import ConfigError, RunError
+from colonnade.metrics import inversion
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer
 from colonnade.results.result import Result
 from colonnade.results.writer import add_metrics
-from colonnade.runs import absence, local, reconstructions
+from colonnade.runs import absence, local
 from colonnade.runs.attempt import Attempt, Runtime, open_new, reopen, telling
 from colonnade.runtime.drive import reproducible
 
@@ -168,5 +169,5 @@ def _measured(
     if weights is not None:
         found = absence.measure(settings, assembly, weights, result.content["metrics"])
         result = add_metrics(result, {split: {"absent": left} for split, left in found.items()})
-    attacked = reconstructions.measure(assembly, result.path)
+    attacked = inversion.score(assembly.parties, result.path)
     return add_metrics(result, {"test": attacked} if attacked else {})

@@ -20,8 +20,10 @@ from colonnade import assembly, config, data, store
 from colonnade.data import Moves
 from colonnade.errors import ConfigError, DataMissing, MethodError, PartitionError
 from colonnade.methods import adptvfedconv
-from colonnade.methods.adptvfedconv import METHOD, AdptVFedConv, active_mosaic
-from colonnade.models import VGG_CUTS, split, vgg16
+from colonnade.methods.adptvfedconv import METHOD, AdptVFedConv
+from colonnade.methods.parts import tiles as tiles_part
+from colonnade.methods.parts.tiles import mosaic_of
+from colonnade.models import VGG_CUTS, pools, split, vgg16
 from colonnade.models.border import Border
 from colonnade.partition import Mosaic, Rectangle, View, cut, paste, tiles
 from colonnade.partition.mosaic import mirrored
@@ -33,7 +35,7 @@ from colonnade.role.seeds import derive
 from colonnade.runs.run import Result
 from colonnade.runtime import local
 from colonnade.runtime.checkpoint import Checkpoints
-from colonnade.wire import Ledger, Peer, Wire, codec, ledger
+from colonnade.wire import Ledger, Wire, codec, ledger
 
 ROWS, TEST, SIZE, EPOCHS, CHUNK = 120, 50, 50, 2, 70
 STEPS = -(-ROWS // SIZE)
@@ -178,20 +180,20 @@ def stitched_and_whole(images: Tensor, cut_at: str, padding: str) -> tuple[Tenso
     width = {"width": 1 / 16, "fc": [8]}
     parties = in_tiles(images, {"cut": cut_at, "padding": padding}, model_options=width)
     cfg = AdptVFedConv(cut=cut_at, padding=padding)  # type: ignore[arg-type]
-    views = tuple(adptvfedconv.place_of(party, cfg) for party in parties)
+    views = tuple(tiles_part.place_of(party, cfg) for party in parties)
     maps = []
     for party in parties:
-        extractor = whole_numbers(adptvfedconv.extractor_of(party, cfg))
+        extractor = whole_numbers(tiles_part.extractor_of(party, cfg))
         (rows,) = party.rows("train")
         with torch.no_grad():
             exact = Batch(rows.x.double(), rows.y, rows.ids)
-            maps.append(adptvfedconv.extract(extractor, exact))
+            maps.append(tiles_part.extract(extractor, exact))
     side = images.shape[-1]
     sides: Any = {"zeros": "zeros", "replicate": "replicate"}.get(padding, (False,) * 4)
     full = vgg16((3, side, side), 1, width=1 / 16, fc=(), padding=sides)
     with torch.no_grad():
         wanted = whole_numbers(split(full, cut_at)[0])(images.double())
-    return Mosaic(views, 2 ** adptvfedconv.pools(cut_at)).stitch(maps), wanted
+    return Mosaic(views, 2 ** pools(cut_at)).stitch(maps), wanted
 
 
 @pytest.mark.parametrize("padding", ["replicate", "zeros", "replicate-at-cuts"])
@@ -253,7 +255,7 @@ def test_repeated_pixels_come_nearer_to_natural_images_than_zeros(
             with torch.no_grad():
                 wanted = extractor(photographs)
                 maps = [extractor(cut(photographs, view.part)) for view in views]
-            stitched = Mosaic(views, 2 ** adptvfedconv.pools(cut_at)).stitch(maps)
+            stitched = Mosaic(views, 2 ** pools(cut_at)).stitch(maps)
             found.append(float((stitched - wanted)[..., near].abs().mean()))
     assert all(a < b for a, b in zip(error["replicate"], error["zeros"], strict=True))
     assert sum(error["replicate"]) < 0.7 * sum(error["zeros"])
@@ -455,25 +457,6 @@ def test_halves_and_quarters_of_the_bytes(halves: Result, tmp_path: Path) -> Non
         )
 
 
-def test_int8_is_read_back_with_the_scale_of_each_channel() -> None:
-    """The error of a value is at most half a step of its channel."""
-    sent: list[tuple[str, Any]] = []
-
-    class Tapped:
-        def put(self, receiver: str, kind: Any, value: Any) -> None:
-            sent.append((kind.name, value))
-
-    maps = torch.randn(5, 3, 2, 2) * torch.tensor([1e-3, 1.0, 1e3])[:, None, None]
-    cfg = AdptVFedConv(upload_dtype="int8")
-    adptvfedconv.passive_send(Peer("server", Tapped()), maps, cfg)
-    (_, scale), (_, codes) = sent
-    assert [name for name, _ in sent] == ["scale", "maps"]
-    assert codes.dtype == torch.int8
-    assert codes.abs().amax((0, 2, 3)).tolist() == [127, 127, 127]
-    error = (codes.float() * scale[:, None, None] - maps).abs().amax((0, 2, 3))
-    assert (error <= 0.501 * scale).all()
-
-
 def test_noise_is_added_before_anything_leaves(halves: Result, tmp_path: Path) -> None:
     sent = {}
     for noise in (0.0, 0.5):
@@ -606,51 +589,17 @@ def test_mirrored_tiles_change_their_slots_in_the_store(
     assert torch.equal(tested[..., 2:], sent[:TEST])  # never mirrored
 
 
-def test_stored_maps_are_gathered_and_moved_by_hand() -> None:
-    store = torch.randn(3, 10, 4, 5, 2, generator=torch.Generator().manual_seed(0))
-    view = torch.tensor([0, 1, 2, 0, 1, 2, 0, 1, 2, 0])
-    moves = Moves.draw(10, True, 2, torch.Generator().manual_seed(4))
-    rows = torch.tensor([7, 2, 2, 9])
-    batch = Batch(torch.empty(4, 0), None, rows, rows=rows)
-    chosen = torch.stack([store[view[row], row] for row in rows.tolist()]).permute(0, 3, 1, 2)
-    assert torch.equal(adptvfedconv.cached(store, batch, (view, None)), chosen)
-    moved = adptvfedconv.cached(store, batch, (view, moves))
-    assert torch.equal(moved, moves.part(rows).apply(chosen))
-    assert not torch.equal(moved, chosen)
-
-
-def test_every_view_is_used_and_maps_move_by_whole_cells() -> None:
-    def drawn(options: dict[str, Any], moved: dict[str, Any], epoch: int) -> Any:
-        checked = config.load(settings(options, data=moved, partition=HALVES))
-        server = assembly.from_catalogue(checked).parties["party1"]
-        cfg = checked.options
-        mosaic = Mosaic((adptvfedconv.place_of(server, cfg),), 2)
-        return adptvfedconv.map_moves(server, mosaic, cfg, epoch)
-
-    view, moves = drawn({"views": 4}, {"flip": True, "shift": 3}, 0)
-    assert set(view.tolist()) == {0, 1, 2, 3}
-    assert set(moves.down.tolist()) == {-1, 0, 1}  # three pixels are one cell of 2×2
-    assert not moves.flips.any()  # there are mirrored views
-    assert not torch.equal(view, drawn({"views": 4}, {"flip": True, "shift": 3}, 1)[0])
-    view, moves = drawn({"views": 1}, {"flip": True}, 0)
-    assert not view.any()
-    assert 0 < int(moves.flips.sum()) < ROWS
-    assert drawn({"augment": "none"}, {"flip": True, "shift": 3}, 0)[1] is None
-    assert drawn({"augment": "consistent", "views": 2}, {"flip": True, "shift": 3}, 0)[1] is None
-    assert drawn({}, {}, 0)[1] is None
-
-
 def test_an_extractor_hears_which_tiles_are_mirrored() -> None:
     checked = config.load(settings({"padding": "replicate-at-cuts"}, partition=HALVES))
     client = assembly.from_catalogue(checked).parties["party2"]
-    adptvfedconv.place_of(client, checked.options)
-    extractor = adptvfedconv.extractor_of(client, checked.options)
+    tiles_part.place_of(client, checked.options)
+    extractor = tiles_part.extractor_of(client, checked.options)
     borders = [layer for layer in extractor.modules() if isinstance(layer, Border)]
     assert [border.repeated for border in borders] == [(True, False, False, False)] * 2
     x, flips = torch.zeros(3, 1, 8, 4), torch.tensor([True, False, True])
-    adptvfedconv.extract(extractor, Batch(x, None, torch.arange(3), flips=flips))
+    tiles_part.extract(extractor, Batch(x, None, torch.arange(3), flips=flips))
     assert all(border.flips is flips for border in borders)
-    adptvfedconv.extract(extractor, Batch(x, None, torch.arange(3)))
+    tiles_part.extract(extractor, Batch(x, None, torch.arange(3)))
     assert all(border.flips is None for border in borders)
 
 
@@ -836,10 +785,10 @@ def test_the_mean_map_stands_in_the_slot_of_an_absent_client(plain: Result) -> N
     server = assembly.from_catalogue(checked).parties["party1"]
     server.kept.load(saved(plain.path, "party1"))
     cfg = checked.options
-    adptvfedconv.place_of(server, cfg)
-    extractor = adptvfedconv.frozen(adptvfedconv.extractor_of(server, cfg))
+    tiles_part.place_of(server, cfg)
+    extractor = tiles_part.frozen(tiles_part.extractor_of(server, cfg))
     mosaic = Mosaic(tuple(View(part, 8, 8) for part in tiles(8, 8)), 2)
-    classifier = adptvfedconv.classifier_of(server, mosaic, cfg).eval()
+    classifier = tiles_part.classifier_of(server, mosaic, cfg).eval()
     assert server.preparation is not None
     own = extractor(server.preparation.to_float(server.splits["test"].x))
     trained = colonnade.load(plain.path)
@@ -1227,7 +1176,7 @@ def test_the_stitched_map_is_worth_more_than_a_tile_alone(tmp_path: Path) -> Non
     assert result.accuracy > 0.6
 
 
-def test_active_mosaic_is_what_the_clients_say() -> None:
+def test_the_mosaic_is_what_the_clients_say() -> None:
     """A view that lies outside its image is refused as soon as it comes."""
     server = assembly.from_catalogue(config.load(settings(partition=HALVES))).parties["party1"]
 
@@ -1241,7 +1190,7 @@ def test_active_mosaic_is_what_the_clients_say() -> None:
             return torch.tensor(self.numbers)
 
     def mosaic(numbers: list[int]) -> Mosaic:
-        role: Any = active_mosaic(server, [Client(numbers)], AdptVFedConv())  # type: ignore[list-item]
+        role: Any = mosaic_of(server, [Client(numbers)], AdptVFedConv(), one_extractor=True)  # type: ignore[list-item]
         try:
             role.send(None)
         except StopIteration as end:

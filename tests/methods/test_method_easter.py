@@ -542,9 +542,9 @@ def test_an_active_party_that_cheats_can_silence_one_party_and_read_another(
     true: dict[tuple[str, Moment], Tensor] = {}
     sums: dict[Moment, Tensor] = {}
 
-    def send(me: Party, active: Any, part: Any, embedding: Tensor, moment: Moment) -> None:
-        true[me.name, moment] = embedding.clone()
-        original_send(me, active, part, embedding, moment)
+    def send(active: Any, part: Any, embedding: Tensor, moment: Moment) -> None:
+        true[part.sum.me.name, moment] = embedding.clone()
+        original_send(active, part, embedding, moment)
 
     def total(masks: Masks, messages: Any, moment: Moment, shape: Any) -> Tensor:
         sums[moment] = original_total(masks, messages, moment, shape)
@@ -654,10 +654,10 @@ def test_not_a_byte_of_an_embedding_leaves_that_cannot_be_masked(
 ) -> None:
     original = easter.passive_send
 
-    def spoilt(me: Party, active: Any, part: Any, embedding: Tensor, moment: Moment) -> None:
-        if me.name == "party3":
+    def spoilt(active: Any, part: Any, embedding: Tensor, moment: Moment) -> None:
+        if part.sum.me.name == "party3":
             change(embedding)
-        original(me, active, part, embedding, moment)
+        original(active, part, embedding, moment)
 
     monkeypatch.setattr(easter, "passive_send", spoilt)
     with pytest.raises(Diverged, match=r"cannot be masked"):

@@ -134,9 +134,9 @@ def test_too_many_columns_of_u_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("options", [{"shared": 0.0}, {"q": 0}, {"theta": -1.0}, {"dim": 0}])
-def test_options_that_make_no_sense(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=next(iter(options))):
-        vfedtrans.VFedTrans(**options)
+def test_options_that_make_no_sense(options: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        run(tmp_path / "run", options)
 
 
 def test_a_task_party_alone_is_refused() -> None:

@@ -6,8 +6,8 @@ all parties' columns together say about a row. Nothing is sent here; no other pa
            = ‖Dec(Enc(x_i)) − x_i‖²                                      otherwise
     2. x* = ⟨x, Enc(x)⟩ for any row, also one that nobody else has ever seen             (Eq. 6)
 
-The norms are means over entries. The defaults are those that helped on HAPT (§11 of the
-specification); `PAPER` and `PUBLISHED` are the paper's settings and those of its public code.
+The norms are means over entries. The defaults are those that helped on HAPT (docs/papers.md);
+`PAPER` and `PUBLISHED` are the paper's settings and those of its public code.
 
 The controls say where a gain comes from: `Enricher(theta=0)` sees no other party; `permuted` and
 `noise_like` are targets of the right shape that belong to no row; `pca` and `random_projection`
@@ -39,22 +39,22 @@ SEEDS = 1000  # from one member's seed to the next one's
 
 @dataclass(frozen=True)
 class Enricher:
-    """How to train. Symbols are those of the paper, § those of our specification."""
+    """How to train. Symbols are those of the paper."""
 
-    q: Annotated[int, Bounds(least=1)] = 32  # leading columns of U, and width of the code (§5.10-2)
+    q: Annotated[int, Bounds(least=1)] = 32  # leading columns of U, and width of the code
     layers: Annotated[int, Bounds(least=1)] = 2  # of the encoder; the decoder mirrors it
-    # Width of inner layers; 0: linearly from the input's to the code's (§5.10-13).
+    # Width of inner layers; 0: linearly from the input's to the code's.
     hidden: Annotated[int, Bounds(least=0)] = 256
     activation: Activation = "relu"
     code: Literal["linear", "activated"] = "linear"  # activated: code and output end in it, too
-    distil: Literal["l2", "l1"] = "l2"  # the paper prints |·|, its code has L1 (§5.10-4)
+    distil: Literal["l2", "l1"] = "l2"  # the paper prints |·|, its code has L1
     reduction: Literal["mean", "sum"] = "mean"  # over the entries of a row's code; sum: the code's
     theta: Annotated[float, Bounds(least=0)] = 10.0  # θ in Eq. 5
     # The factor of L_recons; 0: regression to the target only.
     reconstruction: Annotated[float, Bounds(least=0)] = 1.0
-    target: Literal["unit", "raw"] = "unit"  # √|I_s| · U, or U itself (§5.10-3)
+    target: Literal["unit", "raw"] = "unit"  # √|I_s| · U, or U itself
     scaling: Literal["standard", "minmax", "none"] = "standard"  # of the own columns
-    output: Literal["code", "decoder", "both"] = "code"  # decoder: the public code's (§5.10-6)
+    output: Literal["code", "decoder", "both"] = "code"  # decoder: the public code's
     optimizer: Literal["adamw", "adam"] = "adamw"
     lr: Annotated[float, Bounds(least=0)] = 2e-3
     weight_decay: Annotated[float, Bounds(least=0)] = 1e-3
@@ -81,7 +81,7 @@ class Enricher:
             raise ValueError("weight_decay is for adamw; adam has none: set weight_decay = 0")
 
 
-# "Adam, lr 0.001 … batch 100 / 20 epochs … 3 layers, sigmoid" (§5.6). θ, norm, scale and q are not
+# "Adam, lr 0.001 … batch 100 / 20 epochs … 3 layers, sigmoid". θ, norm, scale and q are not
 # printed; a linear code, since a sigmoid cannot reach U's negative entries.
 PAPER: dict[str, Any] = {
     "layers": 3,
@@ -95,7 +95,8 @@ PAPER: dict[str, Any] = {
     "epochs": 20,
     "batch_size": 100,
 }
-# configs/ae.yaml and models/lrd/ae.py (§8): mean square error divided by the batch size once more.
+# The public code: configs/ae.yaml, and models/lrd/ae.py, which divides the mean square error by the
+# batch size once more.
 PUBLISHED: dict[str, Any] = {
     **PAPER,
     "code": "activated",
@@ -242,8 +243,8 @@ def encode(encoder: Encoder, x: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
-class _Mean(nn.Module):
-    """The mean of what several networks say."""
+class _Ensemble(nn.Module):
+    """Several networks that answer with the mean of their answers."""
 
     def __init__(self, parts: Sequence[nn.Module]) -> None:
         super().__init__()
@@ -257,7 +258,7 @@ def _together(members: Sequence[nn.Sequential]) -> nn.Sequential:
     """One network whose code is the mean of all codes; the first one's decoder is kept."""
     if len(members) == 1:
         return members[0]
-    return named({"encoder": _Mean([one[0] for one in members]), "decoder": members[0][1]})
+    return named({"encoder": _Ensemble([one[0] for one in members]), "decoder": members[0][1]})
 
 
 def _both(network: nn.Sequential, x: Tensor) -> tuple[Tensor, Tensor]:
