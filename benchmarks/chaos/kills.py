@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "chaos"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "nursery"))
 
 import points
 from child import Plan, events

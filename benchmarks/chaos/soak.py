@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "chaos"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "nursery"))
 
 from child import Plan, events
 from federations import Options

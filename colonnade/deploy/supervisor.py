@@ -42,10 +42,14 @@ from colonnade.role.progress import Meter
 from colonnade.wire import Ledger, ledger
 from colonnade.wire.policy import Policy
 
-PROGRAM = (sys.executable, "-m", "colonnade", "party")
 STOP_SECONDS = 5.0
 LAST_SECONDS = 30.0  # between the ends of the first and the last process
 TYPED, STOPPED = (1, 2), 130  # exit codes of a process that said what was wrong; that was stopped
+
+
+def party_program() -> tuple[str, ...]:
+    """The command that starts a party; the tests have a quicker one."""
+    return (sys.executable, "-m", "colonnade", "party")
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,7 @@ class Options:
     restarts: int = 3  # of each party, after its process died
     on_lost: federations.OnLost = "wait"
     deadline: float = 60.0
-    program: tuple[str, ...] = PROGRAM
+    program: tuple[str, ...] = field(default_factory=lambda: party_program())
 
 
 class Driver(Protocol):

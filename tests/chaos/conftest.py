@@ -1,4 +1,4 @@
-"""One nursery for all tests here, and what undisturbed runs end with."""
+"""What undisturbed runs end with, and that no process outlives its test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nursery import Nursery
 
 import colonnade
 
@@ -21,12 +20,6 @@ def _ctrl_c_is_heard() -> None:
     """What a shell starts in the background ignores Ctrl-C, and so do its children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-@pytest.fixture(scope="session")
-def nursery(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    with Nursery(tmp_path_factory.mktemp("n")) as nursery:
-        yield nursery
 
 
 @pytest.fixture(scope="session")

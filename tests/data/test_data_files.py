@@ -22,7 +22,7 @@ from colonnade.errors import DataCorrupt, DataError, DataMissing
 
 def packed_idx(array: np.ndarray, magic: bytes = b"\0\0\x08") -> bytes:
     header = magic + bytes([array.ndim]) + np.array(array.shape, ">u4").tobytes()
-    return gzip.compress(header + array.astype(np.uint8).tobytes())
+    return gzip.compress(header + array.astype(np.uint8).tobytes(), mtime=0)
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_decoded_copy_depends_on_content_and_rows(alone: Path) -> None:
         (packed_idx(np.zeros(5))[:-6], "train"),
         (packed_idx(np.zeros(5), b"\0\0\x0d"), "magic number is 00000d01"),
         (packed_idx(np.zeros((5, 1))), "magic number is 00000802"),
-        (gzip.compress(b"\0\0\x08\x01\0\0\0\x09" + bytes(5)), "announces 9 bytes, has 5"),
+        (gzip.compress(b"\0\0\x08\x01\0\0\0\x09" + bytes(5), mtime=0), "announces 9 bytes, has 5"),
     ],
 )
 def test_broken_idx(tmp_path: Path, content: bytes, why: str) -> None:
@@ -298,7 +298,7 @@ def test_arrays_of_objects_are_never_unpickled(tmp_path: Path) -> None:
     "text", ["", "age\n", "a,b\n1,2\n", ",".join((*adult.NAMES, "income", "split")) + "\n1,2\n"]
 )
 def test_broken_compact_adult(tmp_path: Path, text: str) -> None:
-    (tmp_path / "adult.csv.gz").write_bytes(gzip.compress(text.encode()))
+    (tmp_path / "adult.csv.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
     with pytest.raises(DataCorrupt, match=r"adult\.csv\.gz"):
         adult.read_compact(tmp_path, data.Options())
 

@@ -1,16 +1,18 @@
-"""Processes of parties without the seconds that importing torch takes.
+"""Processes of Colonnade without the seconds that importing PyTorch takes.
 
-One process imports everything and then forks a party whenever a stub asks for one: a real process
+One process imports everything and then forks a child whenever a stub asks for one: a real process
 with its own memory, sockets and death, in 20 ms instead of three seconds. What is slow and is
 tested elsewhere (the start of Python itself) is all that is left out.
 
     with Nursery(folder) as nursery:
-        program = nursery.program(plan)       # for launch.Options(program=…)
+        nursery.command()           # the command `colonnade`, for subprocess.Popen
+        nursery.program(plan)       # a party with faults, for supervisor.Options(program=…)
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import selectors
@@ -24,6 +26,8 @@ from types import TracebackType
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+CHILD = HERE.parent / "chaos" / "child.py"  # a party with faults
+COLONNADE = "colonnade"  # instead of a file: the command itself
 
 
 class Nursery:
@@ -56,23 +60,31 @@ class Nursery:
         self._process.stdout.close()
         self._process.wait(10)
 
+    def command(self) -> tuple[str, ...]:
+        """The command `colonnade`; its arguments follow."""
+        return (*self._stub(), COLONNADE)
+
     def program(self, plan: Path) -> tuple[str, ...]:
         """The command that starts a party with the faults of a plan (see child.py)."""
-        stub = str(HERE / "stub.py")
-        return (sys.executable, "-S", "-E", stub, str(self._socket), str(plan))
+        return (*self._stub(), str(CHILD), str(plan))
+
+    def _stub(self) -> tuple[str, ...]:
+        return (sys.executable, "-S", "-E", str(HERE / "stub.py"), str(self._socket))
 
 
 def cold(plan: Path) -> tuple[str, ...]:
     """The same without a nursery: a Python of its own, as in real life."""
-    return (sys.executable, str(HERE / "child.py"), str(plan))
+    return (sys.executable, str(CHILD), str(plan))
 
 
 # ---- the process that forks ----------------------------------------------------------------------
 
 
 def main() -> None:
-    import child
     import torch
+
+    import colonnade.cli.party
+    import colonnade.runs.run  # noqa: F401
 
     torch.set_num_threads(1)
     torch.optim.SGD([torch.zeros(1)], lr=0.1)  # the first optimiser imports half of torch
@@ -91,15 +103,15 @@ def main() -> None:
                         os.kill(pid, signal.SIGKILL)
                     return
                 if key.data == "door":
-                    _born(door.accept()[0], events, alive, child.main)
+                    _born(door.accept()[0], events, alive)
                 elif isinstance(key.data, int):
                     _word(key.fileobj, key.data, alive)
                 else:
                     _died(key.fileobj, *key.data, events, alive)
 
 
-def _born(stub: socket.socket, events: Any, alive: set[int], play: Any) -> None:
-    data, files, _, _ = socket.recv_fds(stub, 65536, 3)
+def _born(stub: socket.socket, events: Any, alive: set[int]) -> None:
+    data, files, _, _ = socket.recv_fds(stub, 1 << 20, 3)
     wish = json.loads(data)
     pid = os.fork()
     if not pid:
@@ -108,10 +120,12 @@ def _born(stub: socket.socket, events: Any, alive: set[int], play: Any) -> None:
             os.dup2(file, number)
         os.closerange(3, 4096)
         os.chdir(wish["folder"])
+        os.environ.clear()
+        os.environ.update(wish["environment"])
         sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
         code = 1
         try:
-            code = play(wish["arguments"])
+            code = _play(wish["arguments"])
         except SystemExit as end:
             code = int(end.code or 0)
         except BaseException:  # noqa: BLE001 - as Python itself would end
@@ -126,6 +140,23 @@ def _born(stub: socket.socket, events: Any, alive: set[int], play: Any) -> None:
     watch = os.pidfd_open(pid)
     events.register(stub, selectors.EVENT_READ, pid)
     events.register(watch, selectors.EVENT_READ, (stub, pid))
+
+
+def _play(arguments: list[str]) -> int:
+    """Be what the stub stands for: the command, or the `main` of a file beside the tests."""
+    what, *rest = arguments
+    if what == COLONNADE:
+        return main_of_colonnade(rest)
+    sys.path.insert(0, str(Path(what).parent))
+    code: int = importlib.import_module(Path(what).stem).main(rest)
+    return code
+
+
+def main_of_colonnade(arguments: list[str]) -> int:
+    from colonnade.cli.main import main as colonnade
+
+    sys.argv = [COLONNADE, *arguments]
+    return colonnade(arguments)
 
 
 def _word(stub: Any, pid: int, alive: set[int]) -> None:
