@@ -3,20 +3,31 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# A test process for every core; tests that share what they prepare stay together.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadgroup
+SAMPLES := .pytest_cache/samples
 # OpenMP threads that spin while they wait make a busy machine up to 100 times slower.
 export OMP_WAIT_POLICY ?= PASSIVE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo check test test-long lint bench clean
 
 help: ## this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
 demo: $(VENV)/.core ## install the core into .venv and run the demo
 	$(BIN)/colonnade demo
 
-test: $(VENV)/.all ## install everything into .venv and run the tests
-	$(BIN)/python -m pytest
+check: lint ## lint and the quick tests: what one runs all day
+	$(PYTEST) -m "not slow and not long"
+
+test: $(VENV)/.all ## install everything into .venv and test every method, runtime and guide
+	$(PYTEST) -m "not long"
+
+test-long: $(VENV)/.all ## chaos, NVFlare, papers; a sample of the kills and of the soak
+	$(PYTEST) -m long
+	$(BIN)/python benchmarks/chaos/kills.py --kills 12 --warm --out $(SAMPLES)
+	$(BIN)/python benchmarks/chaos/soak.py --steps 300 --out $(SAMPLES)
 
 lint: $(VENV)/.all ## format check, lint, types, import layers
 	$(BIN)/ruff format --check .

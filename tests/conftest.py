@@ -8,6 +8,7 @@ make test-long   what is marked `long`: chaos, NVFlare, the longest trainings
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,53 @@ import pytest
 from nursery import Nursery
 
 from colonnade.deploy import supervisor
+
+# By the beginning of a test's path. What is not named here is quick.
+TIERS = {
+    "chaos": "long",
+    "deploy/nvflare": "long",
+    "reproduce/test_reproduce_enrichment": "long",
+    "conformance": "slow",
+    "deploy/": "slow",
+    "docs/test_examples": "slow",
+    "docs/test_guide": "slow",
+    "docs/test_reference": "slow",
+    "own/": "slow",
+    "cli/test_cli.py": "slow",
+    "data/test_data_real": "slow",
+    "data/test_own_files": "slow",
+    "methods/test_fedemb_release": "slow",
+    "methods/test_method_adptvfedconv": "slow",
+    "methods/test_method_cvfl": "slow",
+    "methods/test_method_easter": "slow",
+    "methods/test_method_fedemb": "slow",
+    "methods/test_method_heteronn": "slow",
+    "methods/test_method_jovefl": "slow",
+    "methods/test_method_splitnn": "slow",
+    "report/test_report_html": "slow",
+    "reproduce/test_reproduce_command": "slow",
+    "reproduce/test_reproduce_papers": "slow",
+    "runs/test_run": "slow",
+    "wire/test_wire_reconcile": "slow",
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The tier of every test, and which tests share what they prepare: those of one file, and of
+    the conformance suite those of one method."""
+    here = Path(__file__).parent
+    for item in items:
+        path = item.path.relative_to(here).as_posix()
+        for beginning, tier in TIERS.items():
+            if path.startswith(beginning):
+                item.add_marker(tier)
+                break
+        callspec = getattr(item, "callspec", None)
+        method = (
+            callspec.params.get("method", "") if path.startswith("conformance") and callspec else ""
+        )
+        item.add_marker(pytest.mark.xdist_group(f"{path} {method}"))
 
 
 class Lazy:
@@ -34,8 +82,15 @@ class Lazy:
             self._nursery.__exit__(None, None, None)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _ctrl_c_is_heard() -> None:
+    """What a shell starts in the background ignores Ctrl-C, and so do its children."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture(scope="session")
-def _lazy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lazy]:
+def _lazy(_ctrl_c_is_heard: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lazy]:
     lazy = Lazy(tmp_path_factory.mktemp("n"))
     yield lazy
     lazy.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,13 +12,6 @@ from typing import Any
 import pytest
 
 import colonnade
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _ctrl_c_is_heard() -> None:
-    """What a shell starts in the background ignores Ctrl-C, and so do its children."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
