@@ -4,9 +4,9 @@
     integer  as it is written in base 10: 7 is "7"
     float    only a whole number below 2^53, as that integer: 7.0 is "7"
 
-Nothing else is changed: "007", "7" and "7.0" as texts are three ids, for nobody can say whether
-zeros count. `casefold` makes "Ann" and "ANN" one. Errors name rows, counted from 0, and never an
-id: what one party's error says, all parties read.
+Nothing else is changed: the texts "007", "7" and "7.0" are three ids, because nobody can say
+whether zeros matter. `casefold` makes "Ann" and "ANN" one id. Errors name rows, counted from 0, and
+never an id, because all parties read one party's error.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def normalise(
 
 
 def _text(value: object, casefold: bool) -> str | None:
-    """None: not something that all parties would write alike."""
+    """The id as text, or None if parties might write the same value differently."""
     if not isinstance(value, str):
         return _number(value)
     text = unicodedata.normalize("NFKC", value)
@@ -86,9 +86,9 @@ def _refuse_repeated(party: str, texts: Sequence[str]) -> None:
         (first[text], row) for row, text in enumerate(texts) if first.setdefault(text, row) < row
     ]
     raise DataError(
-        f"'{party}' has {len(again)} rows whose id it has before: "
-        f"{_listed((f'{row} as in {before}' for before, row in again), 'row')}. An id must be one "
-        "row's; remove the others (after NFKC, without white space at the ends)"
+        f"'{party}' has {len(again)} rows that repeat an earlier id: "
+        f"{_listed((f'{row} as in {before}' for before, row in again), 'row')}. An id must belong "
+        "to one row; remove the others (compared after NFKC, without white space at the ends)"
     )
 
 

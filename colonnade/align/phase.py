@@ -4,7 +4,7 @@
                              2. keep the common rows, in the common order
                              3. the method's own role
 
-The positions are kept in checkpoints: a run that goes on does not ask again.
+The positions are kept in checkpoints, so a resumed run does not align again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def aligned(
                 found = await common_rows(me, peers, me.names, options)
                 if truth is not None and not torch.equal(found, truth):
                     raise MethodError(
-                        f"'{me.name}' found different rows than are common: report this mistake"
+                        f"'{me.name}' found different rows from those in common: report this bug"
                     )
                 me.state[COMMON] = found
         if me.names:
@@ -57,10 +57,10 @@ async def aligned(
 
 
 def keep(me: Party, rows: Tensor) -> None:
-    """From now on these are all the rows that the party has."""
+    """Reduce the party to these rows."""
     if not len(rows):
         raise DataError(
-            f"'{me.name}': no row is common to all. Are the ids of one sort, and written alike?"
+            f"'{me.name}': no row is common to all. Do all parties use the same ids, written alike?"
         )
     before = {name: len(split) for name, split in me.splits.items()}
     me.take(rows)
@@ -80,9 +80,9 @@ def keep(me: Party, rows: Tensor) -> None:
 
 
 def fingerprint(ids: Sequence[str], party: str, options: Alignment) -> str:
-    """Of ids in their order: equal at two parties that call the same rows the same, in one order.
+    """A digest of ids in their order: equal at parties with the same ids in the same order.
 
-    Who knows all of the ids can make it; who has it alone can only test a guess of all of them.
+    It can be computed only from all ids. Whoever has the digest alone can test a guess of all ids.
     """
     texts = normalise(ids, party, casefold=options.casefold, most=options.most)
     whole = "".join(f"{len(text)}:{text}" for text in texts)

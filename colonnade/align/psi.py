@@ -1,47 +1,47 @@
-"""Private set intersection: every party learns which of its rows all have, and no other id.
+"""Private set intersection: every party learns which of its rows all parties have, and no other id.
 
 n parties stand in a ring, in the order of their names; party i has the ids S_i, a key k_i and a
 second secret r_i, all fresh (ristretto.py). K is the product of all keys.
 
-    1. everybody → everybody   how many ids, the settings, a public key; any that differ are refused
+    1. everybody → everybody   how many ids, the settings, a public key; settings must be equal
     2. i → i+1                 H(S_i)·r_i, shuffled
-       j → j+1                 the set that came, locked with k_j, shuffled: n-1 times per party
-    3. i                       its own set is back: F(S_i) = H(S_i)·K, after it swaps r_i for k_i.
-                               No third party ever sees it (of two parties r_i = k_i, and the other
-                               does), and i does not know which point is which id
+       j → j+1                 the set received, locked with k_j, shuffled: n-1 times per party
+    3. i                       receives its own set back: F(S_i) = H(S_i)·K, after replacing r_i by
+                               k_i. No other party sees it (with two parties r_i = k_i, and the
+                               other does), and i does not know which point is which id
     4. i → the first party     a table (table.py) with a share s_i(y) for each y in F(S_i); the
-                               shares of one y are pseudo-random, and all n of them together are 0
-    5. the first → everybody   how many y of its own have shares that are together 0: these are
+                               shares of one y are pseudo-random, and the n of them sum to 0
+    5. the first → everybody   how many of its own y have shares that sum to 0: these are
                                common. Or: fewer than `minimum`. Then everybody stops here
     6. the first → everybody   the common y
-    7. i → i-1                 where in F(S_i), as it came, the common y stand
-       j → j-1                 the places that came, with j's shuffle undone: n-1 times per party
+    7. i → i-1                 the places of the common y in F(S_i), as i received it
+       j → j-1                 the places received, with j's shuffle undone: n-1 times per party
     8. i                       the places are its rows. All sort them by the hash of the id
 
-**The minimum holds against a party that is only curious.** Until step 7 no party can tell which of
+**The minimum holds against a curious party.** Until step 7 no party can tell which of
 its rows a y is: all others have shuffled its set. In step 7 each of them undoes its shuffle only
 for as many rows as were announced, and not for fewer than `minimum`.
 
 **What is learnt** by parties that keep to the protocol:
 
     everybody    how many ids each party holds; how many are common and, if they are enough, which
-                 of its own. Who has a row in common knows that all others have it too
+                 of its own. Whoever has a common row knows that all others have it too
     the first    also how many are common when they are too few (with two parties, the other too)
     nobody       an id that it does not hold itself; whether some but not all hold an id, nor how
                  many such ids there are; anything about the order of another's rows
 
-Parties that tell each other everything count as one that holds all their ids. What some but not all
-hold is hidden by the shares: a y that anybody lacks gets a random answer from that table, and
-nobody can tell whose it was as long as two parties keep their shares to themselves. A hub that
-carries messages between two others learns nothing from reading them.
+Parties that share everything count as one that holds all their ids. The shares hide an id that some
+but not all hold: a party that lacks a y answers at random from its table, and nobody can tell which
+party it was as long as two parties keep their shares to themselves. A hub that carries messages
+between two others learns nothing from reading them.
 
-**What is not claimed.** A party that lies is not found out. It may bring ids it does not have, for
-example all telephone numbers, and learns which of them all others hold: `most` bounds how many, the
-ledger and a contract do the rest. It may pad its set with ids that it knows to be common, and so
-pass the minimum. Sizes are not hidden.
+**What is not claimed.** A party that lies is not detected. It may bring ids it does not have, for
+example all telephone numbers, and learns which of them all others hold: `most` bounds how many; the
+ledger and a contract must deter the rest. It may pad its set with ids that it knows to be common,
+and so reach the minimum. Sizes are not hidden.
 
-Nothing is kept: run again, also after a crash, it draws new secrets and gives the same rows in the
-same order.
+Nothing is stored. A second intersection, also after a crash, draws new secrets and gives the same
+rows in the same order.
 """
 
 from __future__ import annotations
@@ -117,15 +117,15 @@ PLACES = Kind(
 )
 KINDS = (OPENING, POINTS, TABLE, COUNT, COMMON, PLACES)
 
-CHUNK_BYTES = 1 << 18  # of one message; a library may hold Python's lock for as many points
+CHUNK_BYTES = 1 << 18  # of one message; the library may hold Python's lock while it works on one
 TOO_FEW = -1
 
 
 @dataclass(frozen=True)
 class Alignment:
-    """Options of the intersection; equal at all parties."""
+    """Options of the intersection. They must be equal at all parties."""
 
-    # Common rows; with fewer, nobody learns which.
+    # With fewer common rows than this, nobody learns which they are.
     minimum: Annotated[int, Bounds(least=0)] = 10
     most: Annotated[int, Bounds(least=1, most=2**31 - 1)] = 1_000_000  # ids that a party may bring
     casefold: bool = False  # "Ann" and "ANN" are one id
@@ -137,7 +137,7 @@ class Alignment:
 async def common_rows(
     me: Party, peers: Sequence[Peer], ids: Iterable[object], options: Alignment
 ) -> Tensor:
-    """The positions of this party's rows that all have, int64 (common,).
+    """The positions of this party's rows that all parties have, int64 (common,).
 
     peers  all others that bring rows. Row i of the answer is the same id at every party.
     """
@@ -185,7 +185,7 @@ async def common_rows(
         places = np.array([place_of[row.tobytes()] for row in common], np.int64)
     except KeyError:
         raise Untrusted(
-            f"'{ring[0]}' calls a point common that '{me.name}' does not have"
+            f"'{ring[0]}' reported a point as common that '{me.name}' does not have"
         ) from None
     _send(before, PLACES, np.sort(places).astype(np.int32))  # 7.
     for distance in range(1, len(ring)):
@@ -256,7 +256,7 @@ def _shuffle(count: int) -> Indices:
 
 
 def _shares(points: Bytes, shared: Mapping[str, bytes]) -> Bytes:
-    """s_i(y): what each pair shares is in two parties' shares, so that all together are 0."""
+    """s_i(y): each pair's secret enters both parties' shares, so that all shares sum to 0."""
     total = np.zeros((len(points), table.VALUE), np.uint8)
     for secret in shared.values():
         total ^= table.digests(points, table.VALUE, secret)
@@ -294,7 +294,7 @@ async def _common(
         raise too_few(me.name, ring, options.minimum)
     if not options.minimum <= count <= min(sizes.values()):
         raise Untrusted(
-            f"'{first.name}' told '{me.name}' of {count} common rows: at least "
+            f"'{first.name}' reported {count} common rows to '{me.name}'; possible are at least "
             f"{options.minimum}, the minimum, and at most {min(sizes.values())}, the smallest set"
         )
     common = await _receive(me, first, COMMON, (count, WIDTH))
@@ -304,7 +304,7 @@ async def _common(
 
 
 async def _places(me: Party, after: Peer, count: int, size: int) -> Indices:
-    """Where the common points of a set of this size stand, as many as were announced."""
+    """The places of the common points in a set of this size: as many as were announced."""
     places = (await _receive(me, after, PLACES, (count,))).astype(np.int64)
     if count and (places.min() < 0 or places.max() >= size or len(np.unique(places)) < count):
         raise Untrusted(
@@ -316,12 +316,12 @@ async def _places(me: Party, after: Peer, count: int, size: int) -> Indices:
 def too_few(me: str, ring: Sequence[str], minimum: int) -> DataError:
     return DataError(
         f"'{me}': fewer than {minimum} rows are common to {', '.join(ring)}, so nobody learns "
-        "which. Are the ids of one sort, and written alike? Else lower 'minimum', at all parties"
+        "which. Do all use the same ids, written alike? If so, lower 'minimum' at all parties"
     )
 
 
 def _rank(text: str) -> bytes:
-    """What rows are sorted by; the order says nothing about what ids mean."""
+    """The hash by which rows are sorted; the order reveals nothing about the ids' meaning."""
     return hashlib.sha256(b"colonnade psi 1 order" + text.encode()).digest()
 
 
@@ -344,7 +344,7 @@ async def _receive(
     shape: tuple[int, ...],
     work: Callable[[Tensor], Tensor] | None = None,
 ) -> NDArray[Any]:
-    """An array of exactly this shape, piece by piece; `work` is done on each as it comes."""
+    """Receive an array of exactly this shape, piece by piece; `work` is applied to each piece."""
     dtype = DTYPES[kind.dtype]
     array = torch.empty(shape, dtype=dtype)
     for rows in _pieces(kind, shape):
@@ -371,7 +371,7 @@ async def _receive(
 
 
 def _pieces(kind: Kind, shape: tuple[int, ...]) -> list[slice]:
-    """Rows that go into one message each; both ends cut alike."""
+    """The rows of each message; sender and receiver divide them alike."""
     row_bytes = DTYPES[kind.dtype].itemsize * math.prod(shape[1:])
     size = CHUNK_BYTES // row_bytes
     return [slice(at, min(at + size, shape[0])) for at in range(0, shape[0], size)]

@@ -1,20 +1,19 @@
-"""Ids as points of a group that nobody can read: hide one's own, lock another's.
+"""Ids as group elements that nobody can read: hide one's own, lock another's.
 
     hide    H(id)·r   one's own ids, under a secret r that only their owner has
     lock    P·k       another party's points, under one's key k
-    finish  P·k/r     one's own points, which all others have locked: then all keys are on, r is off
+    finish  P·k/r     one's own points after all others have locked them: applies k, removes r
 
-What all have locked is equal exactly where the ids are; without every single key nobody can make
-it, and from it nobody can go back to an id (decisional Diffie-Hellman, H a random oracle). With
-two parties r = k, and `finish` has nothing to do.
+Points that all parties have locked are equal exactly where the ids are. Nobody can compute such a
+point without every single key, and nobody can get from it back to an id (decisional Diffie-Hellman,
+H a random oracle). With two parties r = k, and `finish` has nothing to do.
 
 The group is ristretto255 of libsodium, through rbcl: H(id) = from_hash(SHA-512(domain | id)). It
-refuses to multiply bytes that are not a point, and the neutral element, which every key leaves as
-it is. Secrets come from the operating system, are drawn again for every intersection, and are never
-written anywhere.
+refuses bytes that are not a point, and the neutral element, which no key would change. Secrets come
+from the operating system, are drawn again for every intersection, and are never written anywhere.
 
 A ctypes call per point costs about a hundredth of the multiplication itself (50 µs), so a loop in C
-would gain nothing; nor did threads, on the two shared cores we had.
+would gain nothing. Threads gained nothing on two shared cores.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Secrets:
     """One party's key and blind. Points are rows of uint8 (n, 32), in one buffer."""
 
     def __init__(self, rbcl: Any, *, blinded: bool) -> None:
-        """blinded: r differs from k, so that the last to lock a set does not see it finished."""
+        """blinded: r differs from k, so that the last party to lock a set does not see F(S_i)."""
         key = 1 + secrets.randbelow(ORDER - 1)
         blind = 1 + secrets.randbelow(ORDER - 1) if blinded else key
         self._key, self._blind = _scalar(key), _scalar(blind)

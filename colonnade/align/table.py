@@ -1,6 +1,6 @@
-"""A table that answers every question, and only who knows the right keys learns anything.
+"""A table that gives its keys' values to those who know the keys, and random answers to all others.
 
-    T[a] ^ T[b] ^ T[c] ^ (some of D) = value      the key's hash names a, b, c and the some
+    T[a] ^ T[b] ^ T[c] ^ (rows of D) = value      the key's hash names a, b, c and the rows of D
 
 The table of a set gives each of its keys the value it was made with. For any other key the answer
 looks like a value, so nobody can tell which keys are in it, provided that the values themselves
@@ -8,10 +8,11 @@ look random. (An "oblivious key-value store".) It is solved by peeling, as in Gr
 Filters", 2020, and used as in Kolesnikov et al., "Practical Multi-party Private Set Intersection
 from Symmetric-Key Techniques", 2017.
 
-Without D, two keys may share all three slots, in one set of fifty at worst; another seed would
-have to be drawn for them, and then the seed tells that the set is not such a one. With D (Garimella
-et al., "Oblivious Key-Value Stores and Amplification for Private Set Intersection", 2021) the first
-seed does for every set, but for one in 2^60.
+Without D, two keys may share all three slots, in at worst one set of fifty. Another seed would have
+to be drawn for such a set, and a first seed would then reveal that the set is not one of them. With
+D
+(Garimella et al., "Oblivious Key-Value Stores and Amplification for Private Set Intersection",
+2021) the first seed works for all but one set in 2^60.
 """
 
 from __future__ import annotations
@@ -50,14 +51,14 @@ def encode(keys: Bytes, values: Bytes) -> Bytes:
         changed, by = _solve(_system(slots[stuck], masks[stuck], rows - 1), wrong)
         cells[changed] ^= by
     values = values ^ _dense(masks, cells[-DENSE:])
-    for peeled, own in reversed(rounds):  # the last to be peeled depend on nobody else
+    for peeled, own in reversed(rounds):  # the keys peeled last depend on no other key
         cells[own] = 0
         cells[own] = values[peeled] ^ np.bitwise_xor.reduce(cells[slots[peeled]], axis=1)
     return table
 
 
 def decode(table: Bytes, keys: Bytes) -> Bytes:
-    """What the table says to each key: (n, 16)."""
+    """The table's answer to each key: (n, 16)."""
     slots, masks = _hashed(keys, table)
     answers: Bytes = np.bitwise_xor.reduce(table[1:][slots], axis=1)
     return answers ^ _dense(masks, table[-DENSE:])
@@ -78,7 +79,7 @@ def _part(keys: int) -> int:
 
 
 def _hashed(keys: Bytes, table: Bytes) -> tuple[NDArray[np.int64], Bytes]:
-    """Of each key: three slots, one in each part of the table, (n, 3), and which rows of D: bits.
+    """For each key: three slots, one in each part of the table, (n, 3), and its rows of D as bits.
 
     The first row of the table is the seed.
     """
@@ -89,7 +90,7 @@ def _hashed(keys: Bytes, table: Bytes) -> tuple[NDArray[np.int64], Bytes]:
 
 
 def _dense(masks: Bytes, rows: Bytes) -> Bytes:
-    """The sum of the rows that each mask names: (n, 16). Eight rows at a time, all sums of them."""
+    """The sum of the rows that each mask names: (n, 16). All sums of eight rows are tabulated."""
     total = np.zeros((len(masks), VALUE), np.uint8)
     for byte, eight in zip(masks.T, rows.reshape(-1, 8, VALUE), strict=True):
         sums = np.zeros((1, VALUE), np.uint8)
@@ -102,13 +103,13 @@ def _dense(masks: Bytes, rows: Bytes) -> Bytes:
 def _peel(
     slots: NDArray[np.int64], total: int
 ) -> tuple[list[tuple[NDArray[np.int64], NDArray[np.int64]]], NDArray[np.int64]]:
-    """Rounds of keys that have a slot of their own once the rounds before are gone: (keys, slots).
+    """Rounds of keys that have a slot to themselves once earlier rounds are removed: (keys, slots).
 
-    And the keys that never do.
+    The second result holds the keys that never have one.
     """
     rounds: list[tuple[Any, Any]] = []
     count = np.bincount(slots.reshape(-1), minlength=total)
-    owner = np.zeros(total, np.int64)  # of a slot that one key uses, that key's number: a sum
+    owner = np.zeros(total, np.int64)  # sum of the numbers of the keys that use a slot
     np.add.at(owner, slots, np.arange(len(slots))[:, None])
     left = np.ones(len(slots), bool)
     while len(single := np.flatnonzero(count == 1)):
@@ -122,7 +123,7 @@ def _peel(
 
 
 def _system(slots: NDArray[np.int64], masks: Bytes, cells: int) -> NDArray[np.bool_]:
-    """Which cells each key sums, without seed: (keys, cells)."""
+    """Which cells each key sums, the seed's row excluded: (keys, cells)."""
     system = np.zeros((len(slots), cells), bool)
     np.put_along_axis(system, slots, True, axis=1)
     system[:, -DENSE:] = np.unpackbits(masks, axis=1, bitorder="little")
@@ -130,15 +131,17 @@ def _system(slots: NDArray[np.int64], masks: Bytes, cells: int) -> NDArray[np.bo
 
 
 def _solve(system: NDArray[np.bool_], wanted: Bytes) -> tuple[list[int], Bytes]:
-    """Cells, one of each key, and what they must be so that the keys' sums are as wanted.
+    """One cell for each key, and the cells' values so that the keys' sums are as wanted.
 
-    Gauss and Jordan's way: in the end no other key sums a key's cell.
+    Gauss-Jordan elimination: in the end no other key sums a key's cell.
     """
     system, wanted, chosen = system.copy(), wanted.copy(), []
     for key, sums in enumerate(system):
         cell = int(sums.argmax())
         if not sums[cell]:
-            raise ColonnadeError(f"no table holds these {len(system)} keys: are two of them equal?")
+            raise ColonnadeError(
+                f"no table can hold these {len(system)} keys: are two of them equal?"
+            )
         others = system[:, cell].copy()
         others[key] = False
         system[others] ^= sums

@@ -24,16 +24,16 @@ def from_arrays(
 ) -> tuple[Tensor, tuple[Column, ...]]:
     """Features as Colonnade holds them, and their columns; no columns for images.
 
-    Give `like`, the columns of training, for later rows: equal categories get equal codes, and a
-    category that training had not gets -1.
+    For later rows pass `like`, the columns of training: equal categories get equal codes, and a
+    category that did not occur in training gets -1.
     """
     if hasattr(x, "columns") and hasattr(x, "dtypes"):
         return _from_frame(x, like)
     array = _array(x, "features")
     if array.dtype.kind not in "biuf":
         raise DataError(
-            f"features of type {array.dtype} are no numbers. {_ACCEPTED} "
-            "Text goes into a DataFrame, where it becomes categories."
+            f"features of type {array.dtype} are not numbers. {_ACCEPTED} "
+            "Put text into a DataFrame, where it becomes categories."
         )
     if array.ndim in (3, 4):
         return _images(array), ()
@@ -54,8 +54,8 @@ def _images(array: NDArray[Any]) -> Tensor:
     images = array if array.ndim == 4 else array[:, None]
     if images.shape[3] in (3, 4) and images.shape[1] > 4:
         raise DataError(
-            f"images of shape {images.shape} seem to have their channels last. They come first "
-            "here: x.transpose(0, 3, 1, 2)."
+            f"images of shape {images.shape} seem to have their channels last. Put them first: "
+            "x.transpose(0, 3, 1, 2)."
         )
     if images.dtype == np.uint8:
         return as_tensor(images)
@@ -73,7 +73,7 @@ def _from_frame(frame: Any, like: tuple[Column, ...] | None) -> tuple[Tensor, tu
     names = [str(name) for name in frame.columns]
     wanted = [column.name for column in like] if like else names
     if absent := [name for name in wanted if name not in names]:
-        raise DataError(f"column {absent[0]!r} of training is missing. Add it.")
+        raise DataError(f"column {absent[0]!r}, which training had, is missing. Add it.")
     columns: list[Column] = []
     table = np.empty((len(frame), len(wanted)), np.float32)
     for place, name in enumerate(wanted):
@@ -101,7 +101,7 @@ def _categories(name: str, series: Any, known: Column | None) -> tuple[Column, N
     absent = series.isna().to_numpy()
     values = [str(value) for value in series.to_numpy(dtype=object)[~absent]]
     if not values and known is None:
-        raise DataError(f"column '{name}' has no values at all. Leave it out.")
+        raise DataError(f"column '{name}' has no values at all. Omit it.")
     column = known or Column(name, tuple(sorted(set(values))))
     place = {category: code for code, category in enumerate(column.categories)}
     codes = np.full(len(absent), -1.0, np.float32)
@@ -116,25 +116,25 @@ def labels_from(y: object) -> tuple[Tensor, tuple[str, ...]]:
 
 
 def label_codes(y: object, classes: tuple[str, ...]) -> Tensor:
-    """Labels of further rows by the names that `labels_from` found."""
+    """The codes of further rows' labels, by the class names that `labels_from` found."""
     codes, names = labels_from(y)
     for label, name in enumerate(names):
         if name not in classes:
             row = int(torch.nonzero(codes == label)[0])
             raise DataError(
-                f"the label in row {row} is '{name}', none of "
+                f"the label in row {row} is '{name}', which is none of the classes "
                 f"{', '.join(classes)}. Correct it, or add the class to the training rows."
             )
     return torch.tensor([classes.index(name) for name in names])[codes]
 
 
 def _label_values(y: object) -> NDArray[Any]:
-    """Truth values, integers or text: what sorts as people expect."""
+    """Labels as truth values, integers or text, which sort as people expect."""
     array = _array(y, "labels")
     if array.ndim == 2 and array.shape[1] == 1:
         array = array[:, 0]
     if array.ndim != 1 or not array.size:
-        raise DataError(f"labels of shape {array.shape} are not one per row. Give (rows,).")
+        raise DataError(f"labels of shape {array.shape} are not one per row. Pass (rows,).")
     kind = array.dtype.kind
     if kind in "biuU":
         return array
@@ -163,7 +163,7 @@ def _array(values: object, what: str) -> NDArray[Any]:
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise DataError(f"{what} are not of one length: {error}. {_ACCEPTED}") from error
+        raise DataError(f"{what} differ in length: {error}. {_ACCEPTED}") from error
     if array.ndim == 0:
         raise DataError(f"{what} of type {type(values).__name__} have no rows. {_ACCEPTED}")
     return array

@@ -16,7 +16,7 @@ class Moves:
     flips: Tensor  # bool (rows,)
     down: Tensor  # int64 (rows,), pixels
     right: Tensor  # int64 (rows,)
-    turns: Tensor | None = None  # bool (rows,): upside down; None: none is
+    turns: Tensor | None = None  # bool (rows,): upside down; None: no image is
 
     @staticmethod
     def draw(

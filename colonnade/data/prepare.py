@@ -11,7 +11,7 @@ from torch import Tensor
 from colonnade.data.types import Column
 from colonnade.errors import DataError
 
-_CHUNK = 1 << 16  # rows of a table turned to float64 at a time
+_CHUNK = 1 << 16  # rows of a table converted to float64 at a time
 _PIXELS = 1 << 24  # the same for images, in pixels
 _FLAT = 1e-3  # a channel that varies less than this (of 1) is left unscaled
 
@@ -21,13 +21,13 @@ class Preparation:
     """Scaling and encoding of one party's features, known to that party alone.
 
     Tables: a numeric column becomes (x - mean) / std, a categorical one as many columns of 0 and 1
-    as it has categories; the code -1, a category not known, becomes zeros. A missing number, where
-    its column allows them, becomes the mean, whether or not training rows lacked one too.
-    Images stay as they are, uint8 until they are on the device, where
-    `x.float() * scale + shift` is the normalised image.
+    as it has categories; the code -1, an unknown category, becomes zeros. A missing number, where
+    its column allows it, becomes the mean, whether or not training rows lacked one too.
+    Images stay uint8 until they are on the device, where `x.float() * scale + shift` normalises
+    them.
     """
 
-    columns: tuple[Column, ...]  # none: images
+    columns: tuple[Column, ...]  # empty for images
     mean: Tensor  # float64, per column or channel; of x / unit
     std: Tensor  # float64; 1 where there is nothing to scale
     unit: float = 1.0  # 255 for uint8 images
@@ -58,7 +58,7 @@ class Preparation:
 
     @property
     def width(self) -> int:
-        """Columns that `apply` gives; for images their channels."""
+        """The number of columns that `apply` returns; for images, of channels."""
         if not self.columns:
             return len(self.mean)
         return sum(len(column.categories) or 1 for column in self.columns)
@@ -76,13 +76,13 @@ class Preparation:
         _check_shape(x, self.columns)
         if x.shape[1] != len(self.mean):
             raise DataError(
-                f"prepared for {len(self.mean)} channels, given {x.shape[1]}. Give the same "
+                f"prepared for {len(self.mean)} channels, given {x.shape[1]}. Use the same "
                 "channels as in training."
             )
         if not self.columns:
             if (x.dtype == torch.uint8) != (self.unit == 255.0):
                 given = str(x.dtype).removeprefix("torch.")
-                raise DataError(f"images are {given}; in training, {self._kind()}. Give the same.")
+                raise DataError(f"images are {given}; in training, {self._kind()}. Use the same.")
             check_features(x, self.columns)
             return x
         check_features(x, self.columns)
@@ -101,21 +101,21 @@ class Preparation:
         return out
 
     def _kind(self) -> str:
-        """What images were in training."""
+        """The form that images had in training."""
         if self.unit == 255.0:
             return "uint8 from 0 to 255"
         means = ", ".join(f"{mean:.3g}" for mean in self.mean.tolist())
         return f"float with a mean of {means}" if self.mean.any() else "float"
 
     def to_float(self, x: Tensor) -> Tensor:
-        """Rows that `apply` gave as a model takes them: float32, images normalised."""
+        """Turn rows from `apply` into a model's input: float32, images normalised."""
         if x.dim() != 4:
             return x.float()
         scale, shift = self.scale.to(x.device), self.shift.to(x.device)
         return x.to(torch.float32, copy=True).mul_(scale).add_(shift)
 
     def to_pixels(self, x: Tensor) -> Tensor:
-        """Images as a model takes them, back to uint8; of images that were uint8."""
+        """Turn a model's input back into uint8 images; only for images that were uint8."""
         scale, shift = self.scale.to(x.device), self.shift.to(x.device)
         return ((x - shift) / scale).round().clamp(0, 255).to(torch.uint8)
 
@@ -136,7 +136,7 @@ class Preparation:
         return [(i, place) for i, (column, place) in enumerate(both) if column.categories]
 
     def tensors(self) -> dict[str, Tensor]:
-        """For safetensors; the columns are kept by whoever keeps this."""
+        """The tensors to save with safetensors; the caller saves the columns."""
         kept = {
             "mean": self.mean,
             "std": self.std,
@@ -147,11 +147,11 @@ class Preparation:
     @staticmethod
     def from_tensors(tensors: Mapping[str, Tensor], columns: tuple[Column, ...]) -> Preparation:
         if lost := {"mean", "std", "unit"} - tensors.keys():
-            raise DataError(f"a kept preparation lacks {', '.join(sorted(lost))}. Prepare anew.")
+            raise DataError(f"a saved preparation lacks {', '.join(sorted(lost))}. Prepare again.")
         mean, std = tensors["mean"].double(), tensors["std"].double()
         if columns and len(columns) != len(mean):
             raise DataError(
-                f"a preparation of {len(mean)} columns does not fit {len(columns)}. Prepare anew."
+                f"a preparation of {len(mean)} columns does not fit {len(columns)}. Prepare again."
             )
         fill = tensors["fill"].double() if "fill" in tensors else None
         return Preparation(columns, mean, std, float(tensors["unit"]), fill)
@@ -214,7 +214,7 @@ def _check_table(x: Tensor, columns: tuple[Column, ...]) -> None:
 
 
 def _table_moments(x: Tensor, columns: tuple[Column, ...]) -> tuple[Tensor, Tensor]:
-    """In float64 and two passes, chunk by chunk, of the numbers that are there.
+    """Mean and standard deviation in float64, in two passes by chunks; missing numbers are skipped.
 
     A constant column gets std 1 and so becomes 0.
     """
@@ -227,7 +227,7 @@ def _table_moments(x: Tensor, columns: tuple[Column, ...]) -> tuple[Tensor, Tens
         count += present.sum(0)
     if bool((count == 0).any()):
         name = columns[int((count == 0).nonzero()[0])].name
-        raise DataError(f"column '{name}' has no number in any training row. Leave it out.")
+        raise DataError(f"column '{name}' has no number in any training row. Omit it.")
     mean = total / count
     squares = _full(x.shape[1], 0.0)
     for rows in chunks:
@@ -241,7 +241,7 @@ def _table_moments(x: Tensor, columns: tuple[Column, ...]) -> tuple[Tensor, Tens
 
 
 def _byte_moments(x: Tensor) -> tuple[Tensor, Tensor]:
-    """Per channel and of x / 255, from counts of the 256 values: exact, without a float copy."""
+    """Per channel, of x / 255, from counts of the 256 values: exact, and without a float copy."""
     mean, std = _full(x.shape[1], 0.0), _full(x.shape[1], 1.0)
     rows = max(1, _PIXELS // max(1, x.shape[2] * x.shape[3]))
     levels = torch.arange(256)
@@ -253,7 +253,7 @@ def _byte_moments(x: Tensor) -> tuple[Tensor, Tensor]:
         n, first = int(counts.sum()), int((counts * levels).sum())
         second = int((counts * levels * levels).sum())
         mean[channel] = first / (n * 255)
-        # Python's integers: no rounding before this one division.
+        # Python's integers do not round before this one division.
         deviation = ((n * second - first * first) / (n * n)) ** 0.5 / 255
         std[channel] = deviation if deviation >= _FLAT else 1.0
     return mean, std
@@ -274,7 +274,7 @@ def _float_image_moments(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def check_labels(y: Tensor, classes: tuple[str, ...]) -> None:
-    """Refuse labels that are no index into `classes`, and classes without a row."""
+    """Refuse labels that are not an index into `classes`, and classes without a row."""
     if y.dim() != 1 or y.dtype != torch.int64:
         raise DataError(f"labels are {y.dtype} of shape {tuple(y.shape)}. Give int64 (rows,).")
     wrong = (y < 0) | (y >= len(classes))
@@ -287,4 +287,4 @@ def check_labels(y: Tensor, classes: tuple[str, ...]) -> None:
     counts = torch.bincount(y, minlength=len(classes))
     if bool((counts == 0).any()):
         empty = ", ".join(f"'{classes[int(i)]}'" for i in torch.nonzero(counts == 0))
-        raise DataError(f"no row has the class {empty}. Add rows of it, or leave the class out.")
+        raise DataError(f"no row has the class {empty}. Add rows of it, or omit the class.")

@@ -21,7 +21,7 @@ def official(
     classes: tuple[str, ...],
     columns: tuple[Column, ...] = (),
 ) -> Dataset:
-    """A set with its published test part, whose ids go on where the training part's end."""
+    """A set with its published test part, whose ids continue after those of the training part."""
     parts = [(as_tensor(x), as_tensor(y).long()) for x, y in (train, test)]
     return Dataset(
         name, numbered(*parts[0]), numbered(*parts[1], start=len(parts[0][0])), classes, columns
@@ -41,13 +41,15 @@ def undivided(
 
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
-    # A copy where NumPy only lends the bytes of a file: torch wants memory it may write to.
+    # A copy where NumPy only borrows the bytes of a file: torch needs writable memory.
     return torch.from_numpy(np.require(array, requirements=["C", "W"]))
 
 
 def check_division(test: float, seed: int) -> None:
     if not 0 < test < 1:
-        raise DataError(f"test={test} is no share of the rows. Give one between 0 and 1, like 0.2.")
+        raise DataError(
+            f"test={test} is not a share of the rows. Use one between 0 and 1, like 0.2."
+        )
     if seed < 0:
         raise DataError(f"seed={seed} is negative. Give 0 or more.")
 
@@ -73,7 +75,7 @@ def stratified(
         if len(members) < 2:
             raise DataError(
                 f"class '{title}' of {who} has too few rows ({len(members)}) to appear in both "
-                "the training and the test part. Add rows of it, or leave the class out."
+                "the training and the test part. Add rows of it, or omit the class."
             )
         count = min(max(round(len(members) * test), 1), len(members) - 1)
         is_test[generator.permutation(members)[:count]] = True

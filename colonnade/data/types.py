@@ -1,4 +1,4 @@
-"""What a data set is, before anybody owns a part of it."""
+"""The types of a data set before any party owns a part of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-IN_MEMORY = "in memory"  # stands for the name of a data set where a run is on the user's arrays
+IN_MEMORY = "in memory"  # the data set's name in a run on the user's arrays
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Split:
         return Split(self.x[index], None if self.y is None else self.y[index], self.ids[index])
 
     def only(self, ids: Tensor) -> Split:
-        """The rows with these ids, in that order; their new ids are the places in it."""
+        """The rows with these ids, in that order; their new ids are their places in it."""
         place = {row: number for number, row in enumerate(ids.tolist())}
         new = torch.tensor([place.get(row, -1) for row in self.ids.tolist()]).long()
         kept = (new >= 0).nonzero().flatten()

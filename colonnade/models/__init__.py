@@ -1,4 +1,4 @@
-"""Plain networks that can be cut in two: MLP, CNN, LeNet, VGG, ResNet, auto-encoders."""
+"""Networks that can be cut in two: MLP, CNN, LeNet, VGG, ResNet and auto-encoders."""
 
 from colonnade.models.autoencoder import mlp_autoencoder, vgg_decoder
 from colonnade.models.border import EVERYWHERE, Sides, tell_flips

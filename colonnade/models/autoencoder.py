@@ -29,7 +29,7 @@ def mlp_autoencoder(
 
     `layers` counts the encoder's; widths go linearly from `features` to `code` and back.
     The default code is linear, because its target U has negative entries; with both
-    `code_activated` and `output_activated` it is the published code's.
+    `code_activated` and `output_activated` it is the network of the authors' published code.
     """
     if layers < 1:
         raise ConfigError([f"an auto-encoder has at least one encoder layer, not {layers}."])
@@ -50,15 +50,16 @@ def vgg_decoder(
 ) -> nn.Sequential:
     """The mirror image of the first layers of a VGG: map → (batch, *shape).
 
-    For every max-pool, counted backwards, an upsampling; for every convolution a transposed one
-    with BatchNorm and ReLU. The last layer is linear, because normalised pixels may be negative;
-    `output="relu"` ends in BatchNorm and ReLU as printed, "sigmoid" fits pixels in [0, 1].
+    In reverse order, an upsampling mirrors every max-pool, and a transposed convolution with
+    BatchNorm and ReLU mirrors every convolution. The last layer is linear, because normalised
+    pixels may be negative; `output="relu"` ends in BatchNorm and ReLU as printed, "sigmoid" fits
+    pixels in [0, 1].
     """
     _, h, w = image("vgg16", shape)
     mirrored: list[nn.Module] = []
     for layer in extractor:
         if isinstance(layer, nn.MaxPool2d):
-            # The size is given, not the factor: a pool makes 3 of 7, doubling would make 6.
+            # The size is given, not the factor: a pool turns 7 into 3, and doubling 3 gives only 6.
             mirrored.append(nn.Upsample(size=(h, w)))
             h, w = h // 2, w // 2
         elif isinstance(conv := getattr(layer, "conv", None), nn.Conv2d):

@@ -36,7 +36,7 @@ class Border(nn.Module):
 
 
 def tell_flips(network: nn.Module, flips: Tensor | None) -> None:
-    """Let every border of a network know which images of the next batch are mirrored."""
+    """Pass every border of a network the images of the next batch that are mirrored."""
     for layer in network.modules():
         if isinstance(layer, Border):
             layer.flips = flips
@@ -45,8 +45,8 @@ def tell_flips(network: nn.Module, flips: Tensor | None) -> None:
 class _Repeated(torch.autograd.Function):
     """`pad(mode="replicate")`, with a factor for each side.
 
-    PyTorch's own has a backward pass on the GPU that adds in any order; this one is the same at
-    every run, keeps the channels last, and copies the gradient only once.
+    PyTorch's own backward pass adds in any order on a GPU. This one gives equal bits in every run,
+    keeps the channels last, and copies the gradient only once.
     """
 
     @staticmethod

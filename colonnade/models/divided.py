@@ -1,7 +1,7 @@
-"""Networks in two parts such that one upper part fits behind the views of all parties.
+"""Divides networks in two so that one upper part fits the lower parts of all parties.
 
-After the same layers, views of unequal size give maps of unequal size. There are four ways to make
-these equal: two in front of the lower part, which then sees as much as everybody, two behind it.
+After the same layers, views of unequal size give maps of unequal size. Four ways make the maps
+equal: two change the input of the lower part, two change its output.
 
     resize       the view is enlarged to the whole image's size
     canvas       the view lies at its place in an empty image
@@ -35,7 +35,7 @@ Shape = tuple[int, ...]  # of one row: (channels, height, width) or (features,)
 class Division:
     """Where a network ends in an embedding, and what predicts from it."""
 
-    cut: str = ""  # after this layer of a network of scores; empty: the whole network embeds
+    cut: str = ""  # after this layer of a scoring network; empty: the whole network embeds
     dim: int = 128  # without a cut: the width of the embedding
     hidden: tuple[int, ...] = ()  # without a cut: hidden layers of the upper part, an MLP
     fit: Way = "pool"  # with a cut; tables have no maps, and nothing is done to them
@@ -49,7 +49,7 @@ class Division:
         if any(width < 1 for width in self.hidden):
             raise ValueError(f"hidden = {list(self.hidden)}: widths of at least 1")
         if self.cut and self.hidden:
-            raise ValueError("hidden says what θ is where the networks are not cut: give no cut")
+            raise ValueError("hidden describes θ of networks that are not cut: omit cut or hidden")
 
     def drawn(
         self,
@@ -61,10 +61,11 @@ class Division:
         view: View | None,
         who: str,
     ) -> Pair:
-        """Parts whose weights follow from the seed alone; the random numbers stay as they were.
+        """Parts whose weights follow from the seed alone; the generators' states do not change.
 
-        Also the upper one's: it is drawn again, as lower parts of other shapes draw other numbers
-        before it. (Not if it is part of a network from a file, which may initialise it otherwise.)
+        The upper part is drawn again, because lower parts of different shapes draw a different
+        number of values before it. (Not in a network from a file, which may initialise it
+        differently.)
         """
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
@@ -83,7 +84,7 @@ class Division:
         view: View | None,
         who: str,
     ) -> Pair:
-        """The lower and the upper part for one party; refused if they do not fit each other."""
+        """The lower and the upper part for one party; an error if they do not fit each other."""
         if not self.cut:
             bottom = network(model, shape, self.dim, **options)
             top: nn.Module = mlp((self.dim,), classes, hidden=self.hidden, activated=False)
@@ -92,7 +93,9 @@ class Division:
             scores = {} if is_own(model) else {"activated": False}  # no ReLU behind class scores
             whole = network(model, seen, classes, **{**options, **scores})
             if not isinstance(whole, nn.Sequential):
-                raise ConfigError([f"cut = '{self.cut}': {model} is no nn.Sequential to be cut"])
+                raise ConfigError(
+                    [f"cut = '{self.cut}': only an nn.Sequential has cuts, not {model}"]
+                )
             lower, top = split(whole, self.cut)
             bottom = nn.Sequential(*before, *lower, *self._behind(lower, seen))
         if self.batch_norm == "batch":
@@ -102,7 +105,7 @@ class Division:
         return bottom, top
 
     def _in_front(self, shape: Shape, view: View | None, who: str) -> tuple[Shape, list[nn.Module]]:
-        """The shape that the lower part sees, and what makes the view so large."""
+        """The shape that the lower part sees, and the layers that enlarge the view to it."""
         if len(shape) != 3 or self.fit not in ("resize", "canvas"):
             return shape, []
         if view is None:
@@ -117,7 +120,7 @@ class Division:
         return (shape[0], height, width), [larger]
 
     def _behind(self, bottom: nn.Module, shape: Shape) -> list[nn.Module]:
-        """What gives the maps of the lower part their size."""
+        """The layers that bring the lower part's maps to their common size."""
         if self.fit not in ("pool", "interpolate"):
             return []
         with torch.no_grad():
@@ -134,7 +137,7 @@ class Division:
 def check_fit(
     bottom: nn.Module, top: nn.Module, shape: Shape, who: str, model: str, cut: str
 ) -> None:
-    """Refuse an upper part that cannot take what the lower part makes of rows of this shape."""
+    """Refuse an upper part that cannot take the lower part's output for rows of this shape."""
     with torch.no_grad():
         embedding = bottom.eval()(torch.zeros(2, *shape))
         try:
@@ -152,7 +155,7 @@ def check_fit(
 
 
 def draw_again(module: nn.Module) -> None:
-    """Draw the initial weights of all layers once more, from the random numbers as they are."""
+    """Draw the initial weights of all layers again, from the generators' present states."""
     for layer in module.modules():
         reset = getattr(layer, "reset_parameters", None)
         if callable(reset):

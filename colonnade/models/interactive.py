@@ -21,10 +21,10 @@ class OwnLayer(nn.Module):
 
 
 class MaskedWeight(nn.Module):
-    """What the active party holds of one W_m: the true weights less ε_acc.
+    """The active party's share of one W_m: the true weights minus ε_acc.
 
-    The first weights are its own draw, as in FATE, so it knows them; after the first step it no
-    longer does.
+    The active party draws the first weights, as in FATE, so it knows them; after the first step it
+    does not know them any longer.
     """
 
     weight: Tensor  # float64 (dim, width)
@@ -36,7 +36,7 @@ class MaskedWeight(nn.Module):
 
 
 class AccumulatedMask(nn.Module):
-    """ε_acc: the sum of all ε_m so far, at party m alone."""
+    """ε_acc: the sum of all ε_m so far, known to party m alone."""
 
     total: Tensor  # float64 (dim, width)
 

@@ -3,8 +3,9 @@
     layer ℓ     y_m = W_m h_m + b_m + Σ_{m' ≠ m} α_{m,m'} h_{m'}        of every network m
     last layer  Σ_m (W_m h_m + b_m): one output for all
 
-With α = 0 it is the sum of the networks. α grows with the square of their number unless it is
-"low-rank" (U V with `rank` columns) or "sparse" (every neuron hears `fan_in` neurons of others).
+With α = 0 it is the sum of the networks. The size of α grows with the square of their number unless
+α is "low-rank" (U V with `rank` columns) or "sparse" (every neuron receives `fan_in` neurons of
+others).
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def saved_widths(weights: Mapping[str, Tensor]) -> list[int]:
 
 
 def check_alike(parts: Mapping[str, Mapping[str, Tensor]]) -> None:
-    """Refuse parts, by the names of their owners, that cannot be joined."""
+    """Refuse parts, given by their owners' names, that cannot be joined."""
     shapes = {
         name: {key: tuple(tensor.shape) for key, tensor in part.items()}
         for name, part in parts.items()
@@ -122,9 +123,9 @@ def private_and_public(
 ) -> tuple[nn.Sequential, nn.Sequential]:
     """A network cut in two, with a second part that can be joined with others.
 
-    cut   the last layer of the first part; empty: in the middle. Pooling and flattening behind
+    cut   the last layer of the first part; empty: in the middle. Pooling and flattening after
           it still belong to the first part
-    name  of the network, for a mistake
+    name  of the network, for error messages
     """
     if not isinstance(whole, nn.Sequential) or not cuts(whole):
         raise ConfigError([f"{name} cannot be cut in two"])
@@ -136,15 +137,15 @@ def private_and_public(
 
 
 def from_first_linear(module: nn.Module) -> tuple[nn.Sequential, nn.Sequential]:
-    """What stands before the first linear layer of a network's upper part (pooling, flattening),
-    and what can be joined."""
+    """Divide a network's upper part before its first linear layer: pooling and flattening, and the
+    part that can be joined."""
     steps = list(_steps(module))
     first = next((i for i, x in enumerate(steps) if isinstance(x, nn.Linear)), len(steps))
     return nn.Sequential(*steps[:first]), nn.Sequential(*steps[first:])
 
 
 def _steps(module: nn.Module) -> Iterator[nn.Module]:
-    """The layers one after another; what is more than a sequence, like a residual block, whole."""
+    """The layers one after another; a module that is no sequence, like a residual block, is one."""
     if not isinstance(module, nn.Sequential):
         yield module
         return
@@ -153,7 +154,7 @@ def _steps(module: nn.Module) -> Iterator[nn.Module]:
 
 
 def dense_layers(module: nn.Module) -> list[nn.Linear]:
-    """The linear layers of a part that can be joined: nothing but those, with ReLUs between."""
+    """The linear layers of a part that can be joined: it has only these and ReLUs between them."""
     leaves = [layer for layer in module.modules() if not list(layer.children())]
     linear = [layer for layer in leaves if isinstance(layer, nn.Linear)]
     plain = [type(layer) for layer in leaves]
@@ -162,8 +163,8 @@ def dense_layers(module: nn.Module) -> list[nn.Linear]:
         shown = ", ".join(kind.__name__ for kind in plain)
         raise ConfigError(
             [
-                f"behind the cut stand {shown}: networks are joined where nothing follows but "
-                "linear layers with ReLUs between them. Cut later"
+                f"{shown} follow the cut: networks can be joined only if nothing but linear layers "
+                "with ReLUs between them follows it. Cut later"
             ]
         )
     return linear
@@ -179,7 +180,7 @@ def part_of(module: nn.Module) -> dict[str, Tensor]:
 
 
 def take_back(module: nn.Module, part: Mapping[str, Tensor]) -> None:
-    """Let a part have these weights: the inverse of `part_of`."""
+    """Give a part these weights: the inverse of `part_of`."""
     with torch.no_grad():
         for number, layer in enumerate(dense_layers(module)):
             layer.weight.copy_(part[f"{number}.weight"])
@@ -197,29 +198,29 @@ def _link(
 
 
 class Link(nn.Module):
-    """What the networks hear of each other in one layer: (batch, count, into) → (…, count, out)."""
+    """The networks' input from each other in one layer: (batch, count, into) → (…, count, out)."""
 
     def layer(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """The whole layer: what each network makes of its own, and what it hears."""
+        """The whole layer: each network's own product, plus its input from the others."""
         own: Tensor = torch.einsum("bmi,moi->bmo", x, weight) + bias
         heard: Tensor | float = self(x)
         return own + heard
 
 
 class Nothing(Link):
-    """α = 0 for ever."""
+    """α = 0, always."""
 
     def forward(self, x: Tensor) -> float:
         return 0.0
 
 
 class Dense(Link):
-    """Every neuron hears all neurons of the others: (count·out) × (count·into) weights."""
+    """Every neuron receives all neurons of the others: (count·out) × (count·into) weights."""
 
     def __init__(self, count: int, into: int, out: int, start: float) -> None:
         super().__init__()
         self.shape = (count, out, count, into)
-        # Its diagonal belongs to the networks themselves: it is overwritten, and never learns.
+        # The diagonal belongs to the networks themselves: it is overwritten and never learnt.
         self.alpha = nn.Parameter(start * torch.randn(count * out, count * into))
 
     def layer(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -238,18 +239,18 @@ class LowRank(Link):
 
     def __init__(self, count: int, into: int, out: int, rank: int, start: float) -> None:
         super().__init__()
-        # One of the two must not be 0, or neither would ever learn.
+        # One of the two must not be 0, or neither would get a gradient.
         self.up = nn.Parameter(start * torch.randn(count, out, rank))
         self.down = nn.Parameter(torch.randn(count, rank, into) * (count * into) ** -0.5)
 
     def forward(self, x: Tensor) -> Tensor:
-        heard = torch.einsum("bmi,mri->bmr", x, self.down)  # what each network says
+        heard = torch.einsum("bmi,mri->bmr", x, self.down)  # each network's message
         others = heard.sum(1, keepdim=True) - heard
         return torch.einsum("bmr,mor->bmo", others, self.up)
 
 
 class Sparse(Link):
-    """Every neuron hears `fan_in` neurons of others, chosen at random once."""
+    """Every neuron receives `fan_in` neurons of others, chosen once at random."""
 
     heard: Tensor  # int64 (count·out·fan_in,): which inputs, all blocks in one row
 

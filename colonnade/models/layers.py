@@ -1,4 +1,4 @@
-"""What all networks are built from."""
+"""The layers from which all networks are built."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def scaled(channels: int, width: float) -> int:
 
 
 def image(network: str, shape: tuple[int, ...], smallest: int = 1) -> tuple[int, int, int]:
-    """(channels, height, width), or why this network cannot take it."""
+    """(channels, height, width); an error says why if this network cannot take the shape."""
     if len(shape) != 3:
         raise ConfigError(
             [

@@ -31,7 +31,7 @@ def sha256_of(name: str) -> str:
 
 
 def own_network(name: str, shape: tuple[int, ...], out: int, **options: Any) -> nn.Module:
-    """Build it; whatever its code raises is a ConfigError that says so."""
+    """Build the network; whatever its code raises becomes a ConfigError."""
     builder = find_builder(name)
     try:
         network = builder(shape, out, **options)
@@ -40,14 +40,14 @@ def own_network(name: str, shape: tuple[int, ...], out: int, **options: Any) -> 
             [f"model '{name}' for rows of shape {shape}: {type(error).__name__}: {error}"]
         ) from error
     if not isinstance(network, nn.Module):
-        raise ConfigError([f"model '{name}' gave a {type(network).__name__}, not an nn.Module"])
+        raise ConfigError([f"model '{name}' returned a {type(network).__name__}, not an nn.Module"])
     if any(isinstance(weight, UninitializedParameter) for weight in network.parameters()):
         raise ConfigError([f"model '{name}' has lazy layers: give them their sizes, from {shape}"])
     return network
 
 
 def check_own(name: str, shape: tuple[int, ...], out: int, **options: Any) -> None:
-    """Build it once and see that two rows become (2, out); the random numbers are left alone."""
+    """Build it once and check that two rows become (2, out); no generator's state changes."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         network = own_network(name, shape, out, **options).eval()
         try:

@@ -54,7 +54,7 @@ def network(name: str, shape: tuple[int, ...], out: int, **options: Any) -> nn.M
 
 
 def check(name: str, shape: tuple[int, ...], **options: Any) -> None:
-    """Refuse a network that cannot take rows of this shape; no weight of ours is made for it."""
+    """Refuse a network that cannot take rows of this shape, without allocating weights."""
     if is_own(name):
         check_own(name, shape, 8, **options)
         return
@@ -103,7 +103,7 @@ def _option_problems(name: str, given: dict[str, Any]) -> list[str]:
 
 
 def _wanted(option: str, value: Any) -> str | None:
-    """What the value of an option should be, if it is not."""
+    """The values that an option allows, or None if this value is one of them."""
     number = isinstance(value, int | float) and not isinstance(value, bool)
     match option:
         case "width":

@@ -1,7 +1,6 @@
 """VGG-16 with batch normalisation, to be cut at any of its layers.
 
-A layer is called by the cut that lies behind it: after two convolutions and the first max-pool
-comes the cut "2C+1M".
+A layer bears the name of the cut after it: "2C+1M" follows two convolutions and the first max-pool.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ def vgg16(
 
     With `activated=False` the outputs are class scores. `width` scales the convolutions, not `fc`.
     `padding` may also name the sides (left, right, top, bottom) that repeat their outermost pixels.
-    A max-pool for which the map is too small is left out: the fifth for 16×16 tiles.
+    A max-pool for which the map is too small is omitted: the fifth for 16×16 tiles.
     """
     channels, h, w = image("vgg16", shape)
     layers: dict[str, nn.Module] = {}
@@ -89,7 +88,7 @@ def _conv(channels: int, out: int, padding: Padding | Sides) -> nn.Sequential:
     return named(
         border
         | {
-            # BatchNorm takes the mean away, so a bias would do nothing.
+            # BatchNorm subtracts the mean, so a bias would have no effect.
             "conv": nn.Conv2d(channels, out, 3, padding=0 if border else 1, bias=False),
             "norm": nn.BatchNorm2d(out),
             "relu": nn.ReLU(),

@@ -1,4 +1,4 @@
-"""Who owns what: columns, image tiles and rectangles, rows, both; and the way back."""
+"""Divides a data set's columns, images or rows among parties, and joins the parts again."""
 
 from colonnade.partition.columns import columns, cut_columns, join_columns, named_columns
 from colonnade.partition.images import Rectangle, View, cut, paste, rectangles, strips, tiles

@@ -1,4 +1,4 @@
-"""Columns of a table, or the pixels of an image read row by row, and who owns them."""
+"""Divides the columns of a table, or the pixels of an image read row by row, among parties."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def named_columns(
 ) -> dict[str, Tensor]:
     """The columns of each named party, listed by name or by pattern such as `*Acc*`.
 
-    Patterns of one party may meet; two parties may not name the same column. A column that nobody
-    names belongs to nobody. Every party has its columns in the order of the table.
+    Patterns of one party may overlap; two parties may not name the same column. A column that no
+    party names belongs to none. Every party has its columns in the order of the table.
     """
     if not groups:
         raise PartitionError("groups: none given. List the columns of each party.")
@@ -49,9 +49,7 @@ def named_columns(
     for party, patterns in groups.items():
         mine = sorted({i for pattern in patterns for i in _matches(names, pattern, party)})
         if not mine:
-            raise PartitionError(
-                f"groups: '{party}' names no column. Give it one, or leave it out."
-            )
+            raise PartitionError(f"groups: '{party}' names no column. Give it one, or omit it.")
         if len(set(patterns)) < len(patterns):
             twice = next(p for p in patterns if list(patterns).count(p) > 1)
             raise PartitionError(f"groups: '{party}' names '{twice}' twice. Remove one.")
@@ -129,7 +127,7 @@ def _shared(blocks: list[Tensor], overlap: float) -> list[Tensor]:
     if overlap == 0:
         return blocks
     if len(blocks) == 1:
-        raise PartitionError("columns: one party alone has nobody to share columns with.")
+        raise PartitionError("columns: a single party has nobody to share columns with.")
     lent = [block[len(block) - portion(len(block), overlap) :] for block in blocks]
     return [torch.cat([own, lent[k - 1]]).sort().values for k, own in enumerate(blocks)]
 

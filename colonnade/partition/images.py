@@ -1,4 +1,4 @@
-"""Views of images: tiles, strips and rectangles, how to cut them and how to put them together."""
+"""Views of images: cuts tiles, strips and rectangles, and puts them together again."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Rectangle:
 
 @dataclass(frozen=True)
 class View:
-    """What one party sees, and the size of the images of which it is a part."""
+    """The rectangle that one party sees, and the size of the whole images."""
 
     part: Rectangle
     height: int
@@ -126,7 +126,7 @@ def paste(
     *,
     check: bool = True,
 ) -> Tensor:
-    """Put views back at their places; what nobody sees is `fill`.
+    """Put views back at their places; pixels that nobody sees are `fill`.
 
     The inverse of `cut` where the rectangles cover the image. Overlapping parts must agree, unless
     `check` is off: then the later part wins. Gradients flow back to the parts.

@@ -1,8 +1,8 @@
 """Feature maps of tiles, put together by their places in the image (AdptVFedConv, Eq. 4).
 
-A max-pool makes one cell of 2×2 pixels, so behind two of them a cell is 4×4 pixels. A tile that
-does not begin or end at such a cell is enlarged to it with copies of its own outermost pixels;
-where two maps then share a cell, or the tiles overlap, the cell is their mean.
+A max-pool turns 2×2 pixels into one cell, so after two of them a cell covers 4×4 pixels. A tile
+that does not begin or end at the border of a cell is enlarged to it with copies of its outermost
+pixels; where two maps then share a cell, or the tiles overlap, the cell is their mean.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Mosaic:
         behind: Tensor | None = None,
         flips: Tensor | None = None,
     ) -> Tensor:
-        """One map (rows, channels, height, width) of those of the tiles, in their order.
+        """Join the maps of the tiles, in their order: (rows, channels, height, width).
 
-        behind  (channels, height, width): what is seen where no tile is (None: zeros)
+        behind  (channels, height, width): the values where no tile is (None: zeros)
         flips   bool (rows,): images of which every party mirrored its tile. Their slots change
                 sides: each map is mirrored back, put at its place, and the whole mirrored.
         """
@@ -70,7 +70,7 @@ class Mosaic:
             count = torch.zeros(self.height, self.width, device=first.device, dtype=first.dtype)
             for _, slot in there:
                 _at(count, slot).add_(1)
-            # What lies behind shows only where no tile is.
+            # The background shows only where no tile is.
             whole = whole * (count == 0)
             for m, slot in there:
                 _at(whole, slot).add_(mirrored(m, flips))
@@ -94,7 +94,7 @@ def margin(view: View, stride: int) -> tuple[int, int, int, int]:
 
 
 def mirrored(images: Tensor, flips: Tensor | None) -> Tensor:
-    """(rows, …, width), of which those that `flips` names are mirrored."""
+    """(rows, …, width), with the rows that `flips` names mirrored."""
     if flips is None:
         return images
     return torch.where(flips.view(-1, *[1] * (images.dim() - 1)), images.flip(-1), images)

@@ -1,4 +1,4 @@
-"""From a data set to the parts of the parties, and back."""
+"""Splits a data set into the parties' parts, and joins the parts again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PARTIES = 4  # where neither the number nor anything that implies it is given
 
 @dataclass(frozen=True)
 class Part:
-    """What one party holds: some rows to train on, all rows to be tested on, its own features."""
+    """What one party holds: some rows for training, all rows for testing, and its own features."""
 
     train: Split
     test: Split
@@ -61,8 +61,8 @@ class Partition:
     def split(self, dataset: Dataset, seed: int) -> list[Part]:
         """The part of each party; the same seed gives the same parts.
 
-        Every party keeps all test rows, and the labels: whoever must not have them is the caller's
-        to know. No two parts share memory.
+        Every party keeps all test rows and the labels; the caller removes labels where a party must
+        not have them. No two parts share memory.
         """
         parties = self.count(dataset)
         nothing: list[None] = [None] * parties
@@ -75,10 +75,10 @@ class Partition:
         ]
 
     def join(self, parts: Sequence[Part], dataset: Dataset) -> Dataset:
-        """What the parties know together: the data set again, as far as they own it.
+        """Join the parts to a data set again, as far as the parties own it.
 
-        Pixels that nobody sees are 0, and so is what nobody knows of a row in a hybrid partition;
-        columns and rows that nobody has are left out. Labels come from `dataset`.
+        Pixels that nobody sees are 0, and so are values of a row that nobody knows in a hybrid
+        partition; columns and rows that nobody has are omitted. Labels come from `dataset`.
         """
         if not parts:
             raise PartitionError("join: there are no parts. Give those that split returned.")
@@ -183,7 +183,7 @@ def _united(splits: Sequence[Split], parts: Sequence[Part], whole: Split) -> Spl
     if all(torch.equal(split.ids, whole.ids) for split in splits):
         x = _features([split.x for split in splits], parts, whole.x.shape[1:])
         return Split(x, whole.y, whole.ids)
-    # Parties with different rows: lay one after the other over an empty whole.
+    # Parties with different rows are laid one after the other over an empty whole.
     shape = whole.x.shape[1:]
     x = splits[0].x.new_zeros(whole.x.shape)
     known = torch.zeros(whole.x.shape, dtype=torch.bool)

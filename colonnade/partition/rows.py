@@ -1,4 +1,4 @@
-"""Rows, and who owns them: evenly at random, with skewed labels, with a common part."""
+"""Divides rows among parties: evenly at random, with skewed labels, or with a common part."""
 
 from __future__ import annotations
 
@@ -79,14 +79,14 @@ def overlap(
             f"0.0 and 1.0, or a whole number of rows up to {n}."
         )
     common = int(shared) if counted else portion(n, shared)
-    # A stream of its own, so that dividing the rest does not repeat this permutation.
+    # A separate random stream, so that dividing the rest does not repeat this permutation.
     order = torch.from_numpy(np.random.default_rng((seed, 2)).permutation(n))
     both, rest = order[:common], order[common:].sort().values
     minimum = 0 if common else 1
     if alpha is None:
         blocks = iid(len(rest), parties, seed, minimum)
     elif labels is None:
-        raise PartitionError("rows: alpha skews the labels, but there are none. Leave alpha out.")
+        raise PartitionError("rows: alpha skews the labels, but there are none. Omit alpha.")
     else:
         blocks = dirichlet(labels.cpu()[rest], parties, alpha, seed, minimum)
     return [torch.cat([both, rest[block]]).sort().values for block in blocks]

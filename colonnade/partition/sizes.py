@@ -1,4 +1,4 @@
-"""How many to whom."""
+"""Divides a count among parties."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def even(count: int, parties: int) -> list[int]:
 
 
 def portion(count: int, fraction: float) -> int:
-    """The nearest whole number to a fraction of `count`, but at least one when any is asked for."""
+    """The nearest whole number to a fraction of `count`; at least one if the fraction is not 0."""
     if fraction == 0:
         return 0
     return min(count, max(1, floor(count * fraction + 0.5)))

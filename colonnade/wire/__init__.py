@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DTYPES", "Kind", "Ledger", "Message", "Peer", "Recv", "Value", "Wire", "recv_any"]
 
-# Imported when they are first used: whoever only reads a ledger needs no PyTorch.
+# Imported on first use, because reading a ledger needs no PyTorch.
 _MODULES = {
     "DTYPES": "kind",
     "Kind": "kind",

@@ -7,7 +7,7 @@
     text   := 0x06  length:u32 utf-8                      bytes := 0x07 length:u32 raw
 
 Every value has exactly one encoding, so equal values have equal digests. Decoding checks each
-length against the bytes that are really there before it allocates anything.
+length against the bytes present before it allocates anything.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ ALIGNMENT = 64
 
 
 def encode(value: Value) -> bytes:
-    """The one encoding of `value`."""
+    """The only encoding of `value`."""
     return b"".join(parts(value))
 
 
 def parts(value: Value) -> list[bytes | memoryview]:
-    """The same in pieces, of which the large ones are the tensors' own memory: no copy."""
+    """The encoding in pieces; the large pieces are the tensors' own memory, without a copy."""
     if sys.byteorder != "little":
         raise CodecError("this machine is big-endian; tensors are sent as they lie in memory")
     pieces: list[bytes | memoryview] = []
@@ -67,9 +67,9 @@ def size(value: Value) -> int:
 
 
 def decode(data: bytes | memoryview, *, adopt: bool = False) -> Value:
-    """The value of a whole message; anything else is refused with a CodecError.
+    """Decode a whole message; anything else is refused with a CodecError.
 
-    adopt  `data` comes from `room` and is given away: a message that is one tensor stays in it
+    adopt  `data` comes from `room` and is handed over: a message of one tensor keeps that memory
     """
     view = memoryview(data).cast("B")
     value, end = _decode(view, 0, 0, adopt)
@@ -79,10 +79,10 @@ def decode(data: bytes | memoryview, *, adopt: bool = False) -> Value:
 
 
 def room(size: int, begin: bytes) -> memoryview:
-    """Memory for a message of `size` bytes that begins so; a tensor in it lies where torch would
-    put it, because sums of misaligned numbers may differ in their last bits."""
+    """Memory for a message of `size` bytes with this beginning; a tensor in it is aligned as torch
+    aligns it, because sums of misaligned numbers may differ in their last bits."""
     header = 3 + 8 * begin[2] if len(begin) > 2 and begin[0] == TENSOR else 0
-    memory = np.empty(size + ALIGNMENT, np.uint8)  # the pages are taken as they are filled
+    memory = np.empty(size + ALIGNMENT, np.uint8)  # pages are allocated as they are filled
     address: int = memory.__array_interface__["data"][0]
     start = -(address + header) % ALIGNMENT
     return memory[start : start + size].data
@@ -130,7 +130,7 @@ def _utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:  # half of a surrogate pair
-        raise CodecError(f"a text that UTF-8 cannot say: {error}") from None
+        raise CodecError(f"a text that UTF-8 cannot encode: {error}") from None
 
 
 def _u32(raw: bytes) -> int:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from colonnade.errors import KindError
 
-# What may cross the wire: a tensor, a plain scalar or text, or a tree of them by name.
+# What may cross the wire: a tensor, a plain scalar or text, or a tree of these by name.
 Value = Tensor | bool | int | float | str | bytes | Mapping[str, "Value"]
 
 DTYPES: dict[str, torch.dtype] = {
@@ -40,8 +40,8 @@ class Kind:
     dtype       the dtype of the tensor, or of every tensor in the tree; "any" leaves it open.
     reveals     in one line, what the receiver can learn from it.
     randomised  the payload differs between two runs with one seed (fresh keys, fresh masks).
-    host        its tensors stay in main memory at the receiver: bytes, not input of a network.
-    paces       it only says "go on": waiting for it makes no round of its own.
+    host        its tensors stay in main memory at the receiver: they are bytes, not network input.
+    paces       it only means "go on": waiting for it does not count as a round.
     """
 
     name: str
@@ -111,11 +111,11 @@ class Kind:
         if value.layout is not torch.strided:
             raise KindError(
                 f"'{sender}' sent a tensor of layout {value.layout} as '{self.name}'{where}: only "
-                "plain, strided ones cross the wire"
+                "strided tensors cross the wire"
             )
         if value.requires_grad:
             raise KindError(
-                f"'{sender}' sent a tensor that still hangs in its autograd graph as "
+                f"'{sender}' sent a tensor that is still attached to its autograd graph as "
                 f"'{self.name}'{where}: send value.detach()"
             )
 
@@ -138,7 +138,7 @@ class Kind:
             raise KindError(
                 f"'{sender}' sent {type(value).__name__} as '{self.name}'"
                 f"{f' at {where!r}' if where else ''}: only tensors, numbers, text, bytes and "
-                "names of them may cross the wire"
+                "maps of them by name may cross the wire"
             )
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # a ledger is read without PyTorch
     from colonnade.wire.kind import Kind, Value
 
 GENESIS = "0" * 64
-AWAY = "'{}' was away at the end"  # a note, where parties come and go
+AWAY = "'{}' was away at the end"  # a note in runs whose parties come and go
 FLUSH_ROWS = 4096
 SCALARS = (bool, int, float, str, bytes)  # every other value is a tensor, or a tree of them
 
@@ -44,11 +44,11 @@ class Message:
 
 
 class Ledger:
-    """Writes rows; keeps the sums that the report needs."""
+    """Writes rows and keeps the sums that the report needs."""
 
     def __init__(self, path: Path | None, attempt: int = 1, *, through: bool = False) -> None:
-        """through: a message that leaves is in the file before `write` returns, whatever happens
-        next; what was received may follow a little later."""
+        """through: an outgoing message is in the file before `write` returns; a received one may
+        follow a little later."""
         self._attempt = attempt
         self._count, self._head, self.bytes = (0, GENESIS, 0) if path is None else _end_of(path)
         self._path = path
@@ -62,7 +62,7 @@ class Ledger:
 
     @attempt.setter
     def attempt(self, number: int) -> None:
-        self._write_out()  # what was recorded before belongs to the one before
+        self._write_out()  # earlier records belong to the previous attempt
         self._attempt = number
 
     def write(
@@ -76,10 +76,10 @@ class Ledger:
     ) -> int:
         """Record one message and return its row number; called before the message leaves.
 
-        attempt  of the two parties, where each pair counts its own; without it, the run's
+        attempt  of the two parties, where each pair counts its own; without it, of the run
 
-        Rows are put into words and chained many at a time: in the middle of a training step,
-        with cold caches, the same work takes five times as long.
+        Rows are formatted and chained many at a time: in the middle of a training step, with cold
+        caches, the same work takes five times as long.
         """
         m = message
         attempt = self._attempt if attempt is None else attempt
@@ -95,18 +95,18 @@ class Ledger:
     def deny(
         self, message: Message, description: str, why: str, attempt: int | None = None
     ) -> None:
-        """Record a message that was not allowed to leave, and has not left."""
+        """Record a message that the policy denied, and that has not left."""
         denied = f'{description},"denied":{json.dumps(why)}'
         self.write(message, denied, 0, None, attempt=attempt)
         self._write_out()
 
     def rows(self) -> Iterator[dict[str, Any]]:
-        """What the file holds, checked."""
+        """The rows of the file, checked against the chain."""
         self._write_out()
         return iter(()) if self._path is None else read(self._path)
 
     def note(self, text: str) -> None:
-        """Something that must stand between the messages: who was absent from here on."""
+        """Record a note between the messages, such as who was absent from here on."""
         self._write_out()
         self._append([f'{{"row":{self._count},"attempt":{self.attempt},"note":{json.dumps(text)}'])
 
@@ -119,12 +119,12 @@ class Ledger:
 
     @property
     def head(self) -> str:
-        """The hash of the last row: kept elsewhere, it also guards the end of the chain."""
+        """The hash of the last row. A copy kept elsewhere also guards the end of the chain."""
         self._write_out()
         return self._head
 
     def flush(self) -> None:
-        """Everything recorded so far is on the disk when this returns."""
+        """Write everything recorded so far to the disk."""
         if self._file is not None:
             self._write_out()
             self._file.flush()
@@ -143,7 +143,7 @@ class Ledger:
         self._pending.clear()
 
     def _append(self, rows: Iterable[str]) -> None:
-        """Chain rows, which lack only the hash of the one before, and write them."""
+        """Chain rows, which lack only the previous row's hash, and write them."""
         lines: list[bytes] = []
         for row in rows:
             line = f'{row},"previous":"{self._head}"}}\n'.encode()
@@ -158,7 +158,7 @@ class Ledger:
             except OSError as error:
                 raise RunError(
                     f"{self._path} cannot be written: {error.strerror}. Without a ledger nothing "
-                    "is sent; make room, and go on"
+                    "is sent; make room, and resume the run"
                 ) from error
 
 
@@ -235,7 +235,7 @@ def summarise(rows: Iterable[Mapping[str, Any]], kinds: Mapping[str, Kind]) -> d
 
 
 def describe(message: Message) -> str:
-    """The part of a row that is the same for all messages of one sort: who, to whom, what."""
+    """The part of a row that all messages of one sort share: sender, receiver, Kind."""
     value = message.value
     if isinstance(value, Mapping):
         dtype = "tree"
@@ -263,7 +263,7 @@ def _worded(
     size: int,
     digest: str | None,
 ) -> str:
-    """A row, but for the hash of the one before."""
+    """A row without the previous row's hash."""
     return (
         f'{{"row":{number},"attempt":{attempt},{description},'
         f'"sequence":{sequence},"phase":"{phase}","epoch":{epoch},"step":{step},'
@@ -273,14 +273,14 @@ def _worded(
 
 
 def _shape(value: Value) -> Any:
-    """Of a tensor; of all tensors of a tree; of a scalar, its type."""
+    """The shape of a tensor, the shapes of a tree's tensors, or the type of a scalar."""
     if isinstance(value, Mapping):
         return {name: _shape(child) for name, child in value.items()}
     return type(value).__name__ if isinstance(value, SCALARS) else list(value.shape)
 
 
 def _end_of(path: Path) -> tuple[int, str, int]:
-    """Where to go on: rows, last hash, bytes. A last line that a crash cut short is dropped."""
+    """Where to continue: rows, last hash, bytes. A last line that a crash cut short is dropped."""
     whole = path.read_bytes() if path.exists() else b""
     end = whole.rfind(b"\n") + 1
     if end < len(whole):

@@ -16,13 +16,13 @@ class Wire(Protocol):
     def put(self, receiver: str, kind: Kind, value: Value) -> None: ...
 
     def reaches(self, receiver: str) -> bool:
-        """Whether what is put now would go out at once."""
+        """Whether a message put now would leave at once."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Recv:
-    """A request to the runtime; awaiting it hands it over and gives back the answer."""
+    """A request to the runtime; awaiting it hands it over and returns the answer."""
 
     peers: tuple[Peer, ...]
     kind: Kind
@@ -34,9 +34,9 @@ class Recv:
 
 
 class Peer:
-    """Another party, as seen from one role: its name, and a way to send and to wait.
+    """Another party, as seen from one role: its name, and how to send to it and receive from it.
 
-    A peer that is not `present` keeps its place among the others, and takes no part.
+    A peer that is not `present` keeps its place among the others but takes no part.
     """
 
     __slots__ = ("_wire", "name", "present")
@@ -51,7 +51,7 @@ class Peer:
         return self.present and self._wire.reaches(self.name)
 
     def send(self, kind: Kind, value: Value) -> None:
-        """Send and go on; the value must be what the Kind declares. Over a network this waits while
+        """Send a value that fits the Kind's declaration, and go on. Over a network this waits while
         the peer has no room for more."""
         if not self.present:
             raise WireError(_absent(f"sent to '{self.name}'", kind))

@@ -1,4 +1,4 @@
-"""What may leave a party. What its policy does not name stays where it is.
+"""What may leave a party. A Kind that its policy does not name stays inside.
 
     [allow.embedding]        # a Kind, by its name
     to = ["bank"]            # peers; omitted: any member
@@ -12,8 +12,8 @@
 A limit that is 0 or omitted does not limit; to keep a Kind inside, omit its table. The rows of a
 message are the first dimension of its tensor, or of the largest tensor of a tree.
 
-The gate cannot see what is hidden inside a legitimate embedding, nor that packed codes are several
-numbers in one byte: of those, `bytes` is the limit that holds.
+The gate cannot see what is hidden inside a legitimate embedding, nor that packed codes hold several
+numbers in one byte. `bytes` is the limit that holds for those too.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from colonnade.wire.kind import Kind, Value
 
 UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?b)", re.IGNORECASE)
-NUMBERS = ("bool", "int", "float")  # as the ledger calls them
-KNOWN_SHAPES = 4096  # verdicts that are kept
+NUMBERS = ("bool", "int", "float")  # the ledger's names for them
+KNOWN_SHAPES = 4096  # verdicts that are remembered
 
 
 @dataclass(frozen=True)
 class Allow:
-    """What one Kind may do; a limit of 0 does not limit."""
+    """The limits of one Kind; a limit of 0 does not limit."""
 
     to: tuple[str, ...] | None = None  # None: any member
     bytes: int = 0
@@ -52,14 +52,14 @@ class Allow:
     min_members: int = 0
 
     def widest(self, features: int | None) -> float:
-        """Most numbers per row of a message; features: the party's own, None: not known."""
+        """Most numbers per row of a message. features: the party's own; None: unknown."""
         limits = [self.width] if self.width else []
         if self.width_ratio and features is not None:
             limits.append(_times(self.width_ratio, features))
         return min(limits, default=math.inf)
 
     def table(self) -> dict[str, Any]:
-        """In the form of the file, without what is left at its default."""
+        """The table as in the file, without values at their defaults."""
         given = {f.name: getattr(self, f.name) for f in fields(self)}
         given["to"] = None if self.to is None else list(self.to)
         return {key: value for key, value in given.items() if value not in (None, 0)}
@@ -83,7 +83,7 @@ class Policy:
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], where: str = "") -> Policy:
-        """A policy from its table, which stands at `where` ("policy.") in a larger file."""
+        """A policy from its table; `where` ("policy.") is the table's place in a larger file."""
         place = f"in [{where.rstrip('.')}]" if where else "at the top level"
         problems = [unknown(key, ["allow"], place) for key in table if key != "allow"]
         rules = table.get("allow", {})
@@ -99,14 +99,14 @@ class Policy:
 
     @classmethod
     def allowing(cls, kinds: Iterable[Kind]) -> Policy:
-        """Everything that is declared, without limits: for simulations."""
+        """A policy that allows every declared Kind without limits: for simulations."""
         return cls({kind.name: Allow() for kind in kinds})
 
     @staticmethod
     def template(kinds: Iterable[Kind]) -> str:
-        """A policy file to begin with: every Kind, what it reveals, and the limits there are."""
+        """A policy file to start from: every Kind, what it reveals, and the possible limits."""
         parts = [
-            "# What may leave this party: what is not named here stays. For no limit, omit it.\n"
+            "# What may leave this party: a Kind not named here stays. An omitted limit is none.\n"
         ]
         for kind in kinds:
             reveals = "".join(c if c.isprintable() else " " for c in kind.reveals)
@@ -124,12 +124,12 @@ class Policy:
         return "\n".join(parts)
 
     def only(self, kinds: Iterable[str]) -> Policy:
-        """What it says about these Kinds."""
+        """The part of the policy about these Kinds."""
         kept = set(kinds)
         return replace(self, allow={k: rule for k, rule in self.allow.items() if k in kept})
 
     def table(self) -> dict[str, Any]:
-        """In the form of the file."""
+        """The policy as a table, as in the file."""
         return {"allow": {name: rule.table() for name, rule in self.allow.items()}}
 
     def dumps(self) -> str:
@@ -139,7 +139,7 @@ class Policy:
         return tomli_w.dumps(self.table())
 
     def check_kinds(self, kinds: Iterable[str]) -> None:
-        """Refuse names that the method does not declare: a typing error would deny in silence."""
+        """Refuse names that the method does not declare: a typing error would deny silently."""
         valid = set(kinds)
         problems = [
             unknown(name, valid, f"to allow, in {self.source}", "Kind")
@@ -152,7 +152,7 @@ class Policy:
 
 @dataclass(slots=True)
 class _Account:
-    """What has left as one Kind, and how much may."""
+    """How much has left as one Kind, and how much may."""
 
     messages: int = 0
     bytes: int = 0
@@ -174,7 +174,7 @@ class Gate:
         self.owner, self.policy = owner, policy
         self._held, self._features, self._members = rows, features, members
         self._accounts: dict[str, _Account] = {}
-        # (receiver, Kind, shape) of what may pass but for the budget -> (rows, account)
+        # (receiver, Kind, shape) of messages that only the budget can deny -> (rows, account)
         self._known: dict[tuple[str, Kind, Sequence[int]], tuple[int, _Account]] = {}
 
     def check(self, receiver: str, kind: Kind, value: Value, size: int) -> None:
@@ -205,7 +205,7 @@ class Gate:
         }
 
     def restore(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Count again, from the ledger: a party that starts again has spent what it had spent."""
+        """Count again from the ledger: a restart does not give back what a party has spent."""
         self._accounts.clear()
         self._known.clear()
         for row in rows:
@@ -217,7 +217,7 @@ class Gate:
             account.rows += _measure(_described(row["shape"]))[0]
 
     def _judge(self, receiver: str, kind: Kind, value: Value) -> tuple[int, _Account]:
-        """All rules that depend on nothing but the message itself."""
+        """Apply all rules that depend on the message alone."""
         rule = self.policy.allow.get(kind.name)
         if rule is None:
             self._deny(
@@ -238,7 +238,7 @@ class Gate:
             self._deny(
                 receiver,
                 kind,
-                f"its policy asks for {rule.min_members} members and the federation has "
+                f"its policy requires {rule.min_members} members and the federation has "
                 f"{self._members}. Let others join",
                 "min_members",
             )
@@ -247,7 +247,7 @@ class Gate:
             self._deny(
                 receiver,
                 kind,
-                f"its policy asks for {rule.min_batch} rows in a message and this one has {rows}. "
+                f"its policy requires {rule.min_batch} rows in a message and this one has {rows}. "
                 "Choose a batch_size that leaves no smaller rest",
                 "min_batch",
             )
@@ -274,7 +274,7 @@ class Gate:
     def _account(self, kind: str) -> _Account:
         account = self._accounts.get(kind)
         if account is None:
-            rule = self.policy.allow.get(kind, Allow())  # a ledger may hold what is denied by now
+            rule = self.policy.allow.get(kind, Allow())  # the ledger may hold a Kind now denied
             account = self._accounts[kind] = _Account()
             if rule.bytes:
                 account.most_bytes = rule.bytes
@@ -314,7 +314,7 @@ class Gate:
 
 
 def _shapes(value: Value) -> Iterator[Sequence[int]]:
-    """Of every tensor; a number is a tensor without dimensions, text and bytes are none."""
+    """The shape of every tensor. A number counts as a tensor without dimensions, text does not."""
     if isinstance(value, Tensor):
         yield value.shape
     elif isinstance(value, Mapping):
@@ -325,7 +325,7 @@ def _shapes(value: Value) -> Iterator[Sequence[int]]:
 
 
 def _described(shape: Any) -> Iterator[Sequence[int]]:
-    """The same from a row of the ledger."""
+    """The shapes from a row of the ledger."""
     if isinstance(shape, Mapping):
         for child in shape.values():
             yield from _described(child)
@@ -336,7 +336,7 @@ def _described(shape: Any) -> Iterator[Sequence[int]]:
 
 
 def _measure(shapes: Iterable[Sequence[int]]) -> tuple[int, int]:
-    """Rows of a message, and its numbers per row: of all its tensors, or a row could be cut up."""
+    """Rows of a message, and its numbers per row in all its tensors, lest a row be divided."""
     numbers, largest, rows = 0, -1, 0
     for shape in shapes:
         count = math.prod(shape)
@@ -347,7 +347,7 @@ def _measure(shapes: Iterable[Sequence[int]]) -> tuple[int, int]:
 
 
 def _times(ratio: float, number: int) -> int:
-    """Rounded down, and exact where a ratio such as 0.29 is not: 100 times that is 29."""
+    """The product, rounded down. Exact for ratios such as 0.29: 100 times that is 29."""
     return math.floor(Fraction(str(ratio)) * number)
 
 
@@ -355,7 +355,7 @@ def _times(ratio: float, number: int) -> int:
 
 
 def _allow(table: Any, where: str, problems: list[str]) -> Allow:
-    """One rule; the table's mistakes go to `problems`."""
+    """Read one rule; the table's mistakes go to `problems`."""
     if not isinstance(table, Mapping):
         problems.append(f"{where} = {table!r}: must be a table, [{where}]")
         return Allow()

@@ -1,16 +1,16 @@
-"""Two parties' ledgers, side by side: does one say it sent what the other says it received?
+"""Compares two parties' ledgers: does one record as sent what the other records as received?
 
-A chain of hashes shows that a ledger was not changed in parts; its owner could still rewrite it
-from the beginning. It cannot rewrite what its peer has kept. A message is found again by
-(sender, receiver, attempt, Kind, sequence), and what both say about it must be equal.
+A chain of hashes shows that no part of a ledger was changed; its owner could still rewrite it from
+the beginning, but not what its peer has kept. A message is identified by (sender, receiver,
+attempt, Kind, sequence), and both ledgers must agree about it.
 
-    matched     both have it, and say the same
-    unreceived  sent, and not in the receiver's ledger: a process that dies loses the last rows of
-                what it received, so this is a fault only in the last attempt of a finished run.
-                Where parties come and go each pair counts its own attempts, and what is lost with
-                one who was away at the end is no fault; being overtaken by a later one always is
-    unsent      received, and not in the sender's ledger: nothing leaves before it is recorded
-    different   both have it, and do not say the same
+    matched     both ledgers have it and agree
+    unreceived  sent, but not in the receiver's ledger. A process that dies loses the last rows it
+                received, so this is a fault only in the last attempt of a finished run. In elastic
+                runs each pair counts its own attempts, and messages lost with a party that was away
+                at the end are no fault; a message overtaken by a later one always is
+    unsent      received, but not in the sender's ledger, although nothing leaves unrecorded
+    different   both ledgers have it and disagree
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Book:
-    """One party's ledger, and what lies beside it."""
+    """One party's ledger, and the facts in the files beside it."""
 
     path: Path
-    owners: frozenset[str]  # who it may be; one, if that can be told
+    owners: frozenset[str]  # the possible owners; one, if it can be determined
     rows: Mapping[Key, Row]
     attempts: int
     finished: bool
     elastic: bool  # its method lets parties come and go
-    begun: int  # the last attempt that its owner has begun, with whomever; 0: not known
+    begun: int  # the last attempt that its owner has begun with any party; 0: unknown
     notes: frozenset[str]
-    run: str  # empty: not known
-    broken: str  # why it cannot be believed; empty: it can
+    run: str  # empty: unknown
+    broken: str  # why it cannot be trusted; empty: it can
 
 
 @dataclass(frozen=True)
 class Reconciliation:
-    """What two ledgers say about each other."""
+    """The result of comparing two ledgers."""
 
     owners: tuple[str, str]
     matched: int = 0
@@ -56,23 +56,23 @@ class Reconciliation:
     unreceived: list[Row] = field(default_factory=list)
     excused: bool = True  # whether all of `unreceived` can be explained
     unsent: list[Row] = field(default_factory=list)
-    different: list[tuple[Row, Row]] = field(default_factory=list)  # as the owners say it
+    different: list[tuple[Row, Row]] = field(default_factory=list)  # in the owners' order
     broken: list[str] = field(default_factory=list)
 
     @property
     def faults(self) -> list[str]:
-        """What cannot be explained by a process that died, in words."""
+        """The differences that no process's death explains, in words."""
         found = list(self.broken)
         if not self.excused:
             found.append("messages of a finished run were sent and never received")
         if self.unsent:
             found.append("messages were received that their sender's ledger does not have")
         if self.different:
-            found.append("the two ledgers say different things about one message")
+            found.append("the two ledgers disagree about a message")
         return found
 
     def content(self) -> dict[str, Any]:
-        """All of it, ready for JSON."""
+        """The result, ready for JSON."""
         one, other = self.owners
         return {
             "owners": [one, other],
@@ -95,7 +95,7 @@ def reconcile(one: Path, other: Path) -> Reconciliation:
         return Reconciliation((a, b), broken=broken)
     if books[0].run != books[1].run and all(book.run for book in books):
         raise RunError(
-            f"{one} is of run {books[0].run}, {other} of {books[1].run}: give two folders of one"
+            f"{one} is of run {books[0].run}, {other} of {books[1].run}: give folders of one run"
         )
     return _compare(_owners(*books), *books)
 
@@ -137,8 +137,8 @@ def _compare(owners: tuple[str, str], one: Book, other: Book) -> Reconciliation:
 def _overtaken(
     unreceived: list[Row], as_sent: Mapping[str, tuple[Mapping[Key, Row], Mapping[Key, Row]]]
 ) -> list[Row]:
-    """What was not received although a later message of its kind was: links keep the order, so
-    neither a death nor a broken connection explains it."""
+    """Messages not received although a later message of the same Kind was. Links keep the order, so
+    neither a death nor a broken connection explains this."""
     newest: dict[tuple[Any, ...], int] = {}
     for sender, (_, received) in as_sent.items():
         for key in received:
@@ -151,11 +151,11 @@ def _overtaken(
 
 
 def _open(place: Path) -> Book:
-    """A ledger, read and checked as far as it can be believed."""
+    """Read a ledger and check how far it can be trusted."""
     path = place / "ledger.jsonl" if place.is_dir() else place
     if not path.is_file():
         raise RunError(f"{place} has no ledger: give a party's run folder, or its ledger.jsonl")
-    # A ledger of another name is a copy that somebody sent: what lies beside it is not about it.
+    # A ledger of another name is a copy that somebody sent: the files beside it do not describe it.
     beside = path.parent if path.name == "ledger.jsonl" else None
     if beside is not None and (beside / "parties").is_dir():
         raise RunError(
@@ -185,7 +185,7 @@ def _open(place: Path) -> Book:
     except RunError as error:
         broken = str(error)
     except (KeyError, TypeError):
-        broken = f"{path}: row {row['row']} is not one that Colonnade wrote"
+        broken = f"{path}: Colonnade did not write row {row['row']}"
     begun = manifest.get("attempt")
     return Book(
         path,
@@ -193,7 +193,7 @@ def _open(place: Path) -> Book:
         rows,
         attempts,
         finished,
-        manifest.get("elastic", manifest.get("loose")) is True,  # as older runs call it
+        manifest.get("elastic", manifest.get("loose")) is True,  # "loose" in older runs
         begun if isinstance(begun, int) else 0,
         frozenset(notes),
         str(manifest.get("run", "")),
@@ -209,7 +209,7 @@ def _key(row: Row) -> Key:
 
 
 def _owner(ends: set[str] | None, result: Row, manifest: Row) -> frozenset[str]:
-    """The party that is an end of every message; of two parties, what lies beside must tell."""
+    """The party that sent or received every message; between two, the files beside it decide."""
     candidates = set(result.get("parties", [])) if ends is None else ends
     told = list(result.get("weights_sha256", {}))
     if len(told) > 1:  # the label holder keeps everybody's
@@ -222,26 +222,26 @@ def _owner(ends: set[str] | None, result: Row, manifest: Row) -> frozenset[str]:
 
 
 def _owners(one: Book, other: Book) -> tuple[str, str]:
-    """Whose the two ledgers are; what one of them is, the other is not."""
+    """The owners of the two ledgers, who are different parties."""
     pairs = [(a, b) for a in one.owners for b in other.owners if a != b]
     if len(pairs) == 1:
         return pairs[0]
     for book in (one, other):
         if not book.owners:
             raise RunError(
-                f"{book.path} holds messages between several parties, and is nobody's own: give "
-                "two parties' own folders"
+                f"{book.path} holds messages between several parties, so no single party owns it: "
+                "give two parties' own folders"
             )
     if not pairs:
         raise RunError(f"{one.path} and {other.path} are both of '{next(iter(one.owners))}'")
     raise RunError(
-        f"{one.path} and {other.path}: whose they are cannot be told from the rows of two parties. "
+        f"{one.path} and {other.path}: the rows of two parties do not show who owns which ledger. "
         "Give the run folder of at least one of them, with its result.json"
     )
 
 
 def _json(folder: Path | None, name: str) -> dict[str, Any]:
-    """A JSON file beside the ledger; nothing, where there is none."""
+    """A JSON file beside the ledger; empty if there is none."""
     try:
         content = json.loads((folder / name).read_text("utf-8")) if folder is not None else {}
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Keeps the payloads of named Kinds, for leakage studies in simulation."""
+"""Records the payloads of named Kinds, for leakage studies in simulation."""
 
 from __future__ import annotations
 

@@ -167,8 +167,11 @@ def test_nothing_is_dropped_without_a_word(tmp_path: Path) -> None:
     found = given(tmp_path, wide(a=[5, 5, 5], b=["x", "x", ""], label=["", "", "nan"]))
     assert [column.name for column in found.columns] == ["a", "b"]
     assert found.labels is None
-    assert found.notes[2] == "'a': number, constant: it tells nothing"
-    assert found.notes[3] == "'b': 1 category, 1 of 3 missing (zeros), constant: it tells nothing"
+    assert found.notes[2] == "'a': number, constant: carries no information"
+    assert (
+        found.notes[3]
+        == "'b': 1 category, 1 of 3 missing (zeros), constant: carries no information"
+    )
 
 
 def test_a_label_holder_may_bring_nothing_else(tmp_path: Path) -> None:
@@ -240,7 +243,7 @@ def test_parquet_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(DataError, match=r"bank\.parquet has no rows"):
         read(file, tmp_path)
     (tmp_path / "bank.parquet").write_text("id,a\n1,2\n")
-    with pytest.raises(DataError, match=r"bank\.parquet is no whole Parquet file"):
+    with pytest.raises(DataError, match=r"bank\.parquet is not a complete Parquet file"):
         read(OwnFile("bank.parquet"), tmp_path)
     with pytest.raises(DataError, match=r"none\.parquet: there is no such file"):
         read(OwnFile("none.parquet"), tmp_path)
@@ -270,7 +273,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     ),
     "tab instead": ("id\ta\n1\t2\n", {"delimiter": ","}, ["looks like tab", 'delimiter = "\\t"']),
     "unknown delimiter": (
-        "id:a:b\n1:2:3\n", {}, ["one column only, 'id:a:b'", "looks like ':'", "set delimiter"],
+        "id:a:b\n1:2:3\n", {}, ["only one column, 'id:a:b'", "looks like ':'", "set delimiter"],
     ),
     "two of a name": ("id,a,b,a\n1,2,3,4\n", {}, ["columns 2 and 4 are both named 'a'"]),
     "no name": (",id,a\n0,1,2\n", {}, ["column 1 has no name", "index=False"]),
@@ -287,14 +290,14 @@ WRONG: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     ),
     "a text among numbers": (
         wide(a=[1, 2, "x7", 4, 5]), {},
-        [", line 4, column 'a'", "'x7' is no number, and 4 of 5 values are"],
+        [", line 4, column 'a'", "'x7' is not a number, and 4 of 5 values are"],
     ),
     "few texts among many numbers": (
         wide(a=[*(n % 5 for n in range(198)), "x", "y", "z"]), {},
-        [", line 200, column 'a'", "'x' is no number", "198 of 201"],
+        [", line 200, column 'a'", "'x' is not a number", "198 of 201"],
     ),
     "texts among different numbers": (
-        wide(a=[*range(16), "x", "y", "x", "y"]), {}, [", line 18, column 'a'", "'x' is no number"]
+        wide(a=[*range(16), "x", "y", "x", "y"]), {}, [", line 18, column 'a'", "is not a number"]
     ),
     "texts among very many numbers": (
         wide(a=[*range(1500), *["x"] * 900]), {}, [", line 1502, column 'a'", "1,500 of 2,400"]
@@ -302,9 +305,9 @@ WRONG: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "infinity": (wide(a=[1, 2, "-inf"]), {}, [", line 4, column 'a'", "infinite"]),
     "beyond float32": (wide(a=[1, "1e39", 3]), {}, [", line 3, column 'a'", "beyond 3e38"]),
     "nothing at all": (wide(a=["", "NA"]), {}, ["column 'a'", "no value", 'leave_out = ["a"]']),
-    "another text in every row": (
+    "a different text in every row": (
         wide(a=[f"name {n}" for n in range(10)]), {},
-        ["column 'a': another text in every row", "looks like an identifier", 'leave_out = ["a"]'],
+        ["a different text in every row", "looks like an identifier", 'leave_out = ["a"]'],
     ),
     "over a thousand texts": (
         wide(a=[f"name {n % 1001}" for n in range(1100)]), {},
@@ -366,10 +369,10 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"/late\.csv\.gz, line 9002: this is not UTF-8"):
         read(OwnFile("late.csv.gz"), tmp_path)
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(late)[:-200])
-    with pytest.raises(DataError, match=r"/cut\.csv\.gz is no whole gzip file"):
+    with pytest.raises(DataError, match=r"/cut\.csv\.gz is not a complete gzip file"):
         read(OwnFile("cut.csv.gz"), tmp_path)
     (tmp_path / "plain.csv.gz").write_bytes(late)
-    with pytest.raises(DataError, match=r"/plain\.csv\.gz is no whole gzip file"):
+    with pytest.raises(DataError, match=r"/plain\.csv\.gz is not a complete gzip file"):
         read(OwnFile("plain.csv.gz"), tmp_path)
     with pytest.raises(DataError, match=r"/bank\.csv, line 3: field larger than field limit"):
         given(tmp_path, "id,a\n1,2\n2," + "x" * 200_000)
@@ -416,8 +419,9 @@ def test_later_rows_mean_what_those_of_training_did(tmp_path: Path, chunk: int) 
     assert found.columns == columns and found.labels is None
     expected = torch.tensor([[1, 1, math.nan], [-1, 1, 5], [-1, 1, 6]])  # sizes are no numbers
     torch.testing.assert_close(found.x, expected, equal_nan=True)
-    assert "'town': 3 categories of training, 1 rows have another one, 1 of 3 missing (zeros)" in (
-        found.notes
+    assert (
+        "'town': 3 categories of training, 1 rows have an unknown one, 1 of 3 missing (zeros)"
+        in (found.notes)
     )
     assert found.notes[-1] == "not used: 'more'"
     same = pressed(tmp_path, id=[7], age=[2.0], size=[2], town=["Ulm"])
@@ -429,7 +433,7 @@ def test_later_rows_of_another_kind(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"bank\.csv: no column 'b'"):
         read(write(tmp_path, "id,a\n1,2\n"), tmp_path, like=like)
     for cells in (["x", "y"], ["1", "x"], ["x", "x"]):
-        with pytest.raises(DataError, match=r"bank\.csv, line \d, column 'a': 'x' is no number"):
+        with pytest.raises(DataError, match=r"bank\.csv, line \d, column 'a': 'x' is not a number"):
             read(write(tmp_path, wide(a=cells, b=[1, 2])), tmp_path, like=like)
     found = read(write(tmp_path, wide(a=["true", "FALSE"], b=["", ""])), tmp_path, like=like)
     assert found.x[:, 0].tolist() == [1, 0] and bool(found.x[:, 1].isnan().all())

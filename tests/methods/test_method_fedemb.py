@@ -761,7 +761,7 @@ def of_widths(*hidden: list[int]) -> dict[str, Any]:
             {},
             {"model_options": {"hidden": [8, 8], "activation": "tanh"}},
             ConfigError,
-            "behind the cut stand Linear, Tanh, Linear: .*linear layers with ReLUs.*Cut later",
+            "Linear, Tanh, Linear follow the cut: .*linear layers with ReLUs.*Cut later",
         ),
         ({}, {"model_options": {"hidden": []}}, ConfigError, "'party1': mlp cannot be cut in two"),
         (

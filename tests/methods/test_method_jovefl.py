@@ -1861,7 +1861,9 @@ def test_a_network_that_cannot_be_cut(tmp_path: Path) -> None:
         "        return self.last(self.flat(x))\n"
     )
     own: dict[str, Any] = {"model": f"{tmp_path / 'net.py'}:Net", "model_options": {}}
-    with pytest.raises(ConfigError, match=r"cut = 'flat': .*Net is no nn.Sequential to be cut"):
+    with pytest.raises(
+        ConfigError, match=r"cut = 'flat': only an nn.Sequential has cuts, not .*Net"
+    ):
         colonnade.run(settings({"cut": "flat"}, **own), out=tmp_path / "cut")
     whole = train(tmp_path / "whole", settings(epochs=1, **own))  # without a cut it may be anything
     assert whole.weights("party1")["embedding"].keys() == {"last.weight", "last.bias"}

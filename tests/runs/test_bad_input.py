@@ -791,7 +791,7 @@ def test_a_run_that_is_no_run(tmp_path: Path) -> None:
             "active.send(EMBEDDING, embedding.detach())",
             "active.send(EMBEDDING, embedding)",
             KindError,
-            r"'shop' sent a tensor that still hangs in its autograd graph as 'embedding': "
+            r"'shop' sent a tensor that is still attached to its autograd graph as 'embedding': "
             r"send value\.detach\(\)",
         ),
         (

@@ -132,7 +132,7 @@ def test_a_row_that_was_changed_and_chained_anew(parties: Path, field: str, valu
     ((mine, its),) = found.different
     assert (mine["sender"], its["sender"]) == ("shop", "shop")
     assert its[field] == value != mine[field]
-    assert found.faults == ["the two ledgers say different things about one message"]
+    assert found.faults == ["the two ledgers disagree about a message"]
     ((its, mine),) = reconcile(parties / "shop", parties / "bank").different
     assert its[field] == value
 
@@ -271,7 +271,7 @@ def say_whose(folder: Path, owner: str, status: str = "stopped") -> None:
 
 
 def test_of_two_parties_one_must_say_who_it_is(two: Path) -> None:
-    with pytest.raises(RunError, match="cannot be told from the rows of two parties"):
+    with pytest.raises(RunError, match="the rows of two parties do not show who owns which"):
         reconcile(two / "bank", two / "shop")
     say_whose(two / "shop", "shop")
     found = reconcile(two / "bank", two / "shop")

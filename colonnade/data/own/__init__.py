@@ -1,11 +1,11 @@
-"""A party's own file, CSV or Parquet: its types found out, its mistakes named by line or column.
+"""Reads a party's own file (CSV or Parquet), infers its types and names mistakes by line or column.
 
     id,age,town,member,label     the first line names the columns; OwnFile says which is what
     c1,34,Ulm,true,no
 
 1. A first pass reads ids, labels and every number, piece by piece, into the float32 table.
-2. A second one, over the columns with text alone, makes it truth values or categories, or says why
-   it is neither. Types are those of all rows, so a piece decides nothing.
+2. A second pass, over the columns with text alone, turns text into truth values or categories, or
+   reports why it is neither. A column's type depends on all rows, never on one piece.
 
 Images come as .npz. The settings are in settings.py, the forms in csv.py, parquet.py and images.py.
 """

@@ -23,7 +23,7 @@ def check_missing(
     if bool(absent.any()):
         raise DataError(
             f"{table.path}, {table.place(int(absent.argmax()))}, column '{column.name}': there is "
-            f'no value, as in {int(absent.sum()):,} rows. Fill it, or set missing = "mean"'
+            f'no value, as in {int(absent.sum()):,} rows. Fill it in, or set missing = "mean"'
         )
 
 
@@ -49,7 +49,7 @@ def check_ids(table: TableFile, name: str, ids: list[str]) -> None:
 def checked_labels(
     table: TableFile, name: str | None, labels: list[str], *, some: bool
 ) -> list[str] | None:
-    """All of them, or none; with `some`, "" where there is none."""
+    """Labels of all rows or of none; with `some`, "" stands for a missing label."""
     if name is None:
         return None
     absent = [row for row, label in enumerate(labels) if label.casefold() in ABSENT]

@@ -1,5 +1,5 @@
-"""CSV, read by the standard library: pandas fills rows that are too short, and takes rows that are
-too long for an index, without a word."""
+"""CSV, read by the standard library: pandas would silently fill short rows, and silently take long
+rows' first cells for an index."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Csv:
         if delimiter and len(names) == 1 and several:
             raise DataError(
                 f"{path}: with the delimiter {character(delimiter)} there is one column only. It "
-                f"looks like {character(found)}: set delimiter = {_toml(found)}, or leave it away"
+                f"looks like {character(found)}: set delimiter = {_toml(found)}, or omit it"
             )
         return Csv(path, names, delimiter or found)
 
@@ -62,7 +62,7 @@ class Csv:
         return f"line {line}"
 
     def _records(self) -> Iterator[tuple[int, list[str]]]:
-        """Each row with the line it begins in; empty lines are none."""
+        """Each row with the line in which it begins; empty lines are skipped."""
         with unreadable(self.path), text(self.path) as file:
             lines = csv.reader(file, delimiter=self.delimiter, strict=True)
             width, header, line = len(self.names), True, 1
@@ -74,20 +74,20 @@ class Csv:
                         if len(cells) != width:
                             raise DataError(
                                 f"{self.path}, line {line}: {len(cells)} cells, and the first "
-                                f"line has {width}. A cell that holds {character(self.delimiter)} "
-                                'stands in "quotation marks"'
+                                f"line has {width}. Put a cell that holds "
+                                f'{character(self.delimiter)} in "quotation marks"'
                             )
                         yield line, cells
                     line = lines.line_num + 1
             except csv.Error as error:
                 raise DataError(
                     f"{self.path}, line {line}: {error}. Is a quotation mark left open, or is this "
-                    "no text file?"
+                    "not a text file?"
                 ) from None
 
 
 def _fit(sample: list[str], delimiter: str) -> tuple[bool, float, int]:
-    """Whether a delimiter cuts the first line, how many lines into as many cells, how many."""
+    """Whether a delimiter cuts the first line, how many lines have as many cells, and how many."""
     counts = [len(cells) for cells in _cells(sample, delimiter)]
     return counts[0] > 1, counts.count(counts[0]) / len(counts), counts[0]
 
@@ -95,7 +95,7 @@ def _fit(sample: list[str], delimiter: str) -> tuple[bool, float, int]:
 def _cells(sample: list[str], delimiter: str) -> list[list[str]]:
     try:
         return [cells for cells in csv.reader(sample, delimiter=delimiter) if cells]
-    except csv.Error:  # _records will say in which line
+    except csv.Error:  # _records reports the line
         return [sample[0].split(delimiter)]
 
 

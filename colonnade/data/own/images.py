@@ -21,7 +21,7 @@ def read_images(path: Path) -> Own:
     except OSError as error:
         raise DataError(f"{path}: {error.strerror or error}") from None
     except (ValueError, EOFError, BadZipFile) as error:
-        raise DataError(f"{path} is no .npz file of plain arrays: {error}") from None
+        raise DataError(f"{path} is not an .npz file of plain arrays: {error}") from None
     if missing := [name for name in (ID, "x") if name not in found]:
         raise DataError(f"{path} has no {' and no '.join(map(repr, missing))}: save both in it")
     x = found["x"]

@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from colonnade.data.own.table import ABSENT, Cells, TableFile
 
-ABSENT_NUMBER = ABSENT | {"none", "?", "-"}  # these may be a class, as all of them a category
+ABSENT_NUMBER = ABSENT | {"none", "?", "-"}  # not numbers, although they may be a class or category
 
 
 @dataclass
 class Texts:
-    """What of a column is no number, and how much of it is."""
+    """The text in a column: how much of it there is, and where it begins."""
 
     count: int = 0
     numbers: int = 0
@@ -57,7 +57,7 @@ def numbers_of(table: TableFile, id: str, label: str | None, features: list[str]
         blocks.append(block)
     x = np.empty((len(ids), len(features)), np.float32)
     end = len(ids)
-    while blocks:  # from the last on, each freed when it is copied: the table is held once
+    while blocks:  # last first, each freed once copied, so the table is in memory only once
         block = blocks.pop()
         x[end - len(block) : end] = block
         end -= len(block)
@@ -65,7 +65,7 @@ def numbers_of(table: TableFile, id: str, label: str | None, features: list[str]
 
 
 def as_numbers(cells: Cells) -> tuple[NDArray[np.float64], list[int]]:
-    """The cells as numbers, NaN where there is none; and where there is text instead."""
+    """The cells as numbers, NaN where there is none, and the places of text."""
     if isinstance(cells, np.ndarray):
         return cells, []
     if "_" not in "".join(cells):  # Python reads 1_000 as a number, nobody else does

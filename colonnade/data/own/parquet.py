@@ -57,7 +57,7 @@ class Parquet:
         if types.is_temporal(kind):
             raise DataError(
                 f"{self.path}, column '{name}': these are dates or times ({kind}). Turn them into "
-                f"a number, such as days since a day, or leave them out: {setting(name)}"
+                f"a number, such as days since a day, or omit them: {setting(name)}"
             )
         number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
         if not number and not types.is_null(kind):
@@ -74,7 +74,7 @@ class Parquet:
 
 
 def written(value: Any) -> str:
-    """A number as people write it: whole ones, also of a column of fractions, without a point."""
+    """A number as people write it: whole numbers without a point, even in a column of fractions."""
     if value is None or value != value:
         return ""
     if isinstance(value, float) and value.is_integer():

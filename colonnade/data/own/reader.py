@@ -21,7 +21,7 @@ from colonnade.errors import DataError, nearest, unknown
 
 
 def read(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None = None) -> Own:
-    """What a party's file holds, of images too; `like`, the columns of training, for later rows."""
+    """Read a party's rows or images; for later rows pass `like`, the columns of training."""
     path = file.path(folder)
     return read_images(path) if path.suffix == ".npz" else _read_table(file, folder, like=like)
 
@@ -29,16 +29,16 @@ def read(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None = None)
 def _read_table(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None = None) -> Own:
     """All rows of a party's file.
 
-    Give `like`, the columns of training, for later rows: they are looked for by name, equal
-    categories get equal codes, one that training had not gets -1, and a label may be missing.
-    With no columns, `()`, nothing but ids is read.
+    For later rows pass `like`, the columns of training: columns are found by name, equal
+    categories get equal codes, a category that training did not have gets -1, and a label may be
+    missing. With no columns, `()`, only ids are read.
     """
     path = file.path(folder)
     table, form = _open_table(path, file.delimiter)
     label, features = _choose(table, file, like)
     first = numbers_of(table, file.id, label, features)
     if not first.ids:
-        raise DataError(f"{path} has no rows: below the names of the columns there is nothing")
+        raise DataError(f"{path} has no rows: nothing follows the names of the columns")
     check_ids(table, file.id, first.ids)
     labels = checked_labels(table, label, first.labels, some=like is not None)
     known = {column.name: column for column in like or ()}
@@ -65,7 +65,7 @@ def _read_table(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None 
 def _choose(
     table: TableFile, file: OwnFile, like: tuple[Column, ...] | None
 ) -> tuple[str | None, list[str]]:
-    """The column of labels, if it is there, and those of features."""
+    """The column of labels, if there is one, and the columns of features."""
     names, path = table.names, table.path
     if twice := [name for name, count in Counter(names).items() if count > 1 and name]:
         first, second = [at + 1 for at, name in enumerate(names) if name == twice[0]][:2]
@@ -98,7 +98,7 @@ def _no_column(path: Path, name: str, names: list[str]) -> DataError:
     if len(names) == 1:
         mark = next((repr(one) for one in " :^~#/" if one in names[0]), "something else")
         return DataError(
-            f"{path}: no column '{name}', but one column only, {short(names[0])}: cells are "
+            f"{path}: no column '{name}', but only one column, {short(names[0])}: cells are "
             f"separated by none of , ; tab |. It looks like {mark}: set delimiter"
         )
     rule = "" if nearest(name, names) else "; the first line must name the columns"
@@ -106,7 +106,7 @@ def _no_column(path: Path, name: str, names: list[str]) -> DataError:
 
 
 def _open_table(path: Path, delimiter: str) -> tuple[TableFile, str]:
-    """The file, and in words what it is."""
+    """The opened file, and its form in words."""
     ends = [end.lower() for end in path.suffixes]
     if ends[-1:] in ([".parquet"], [".pq"]):
         return Parquet.open(path), "Parquet"

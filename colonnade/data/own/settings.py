@@ -18,9 +18,9 @@ class OwnFile:
     data: str  # .csv, .tsv, .txt (also .gz) or .parquet; relative to the folder of the config
     id: str = "id"
     label: str = "label"  # may be absent, unless another name is given; "": there are no labels
-    features: tuple[str, ...] = ()  # none: all others
+    features: tuple[str, ...] = ()  # empty: all other columns
     leave_out: tuple[str, ...] = ()
-    delimiter: str = ""  # none: found out among , ; tab |
+    delimiter: str = ""  # empty: detected among , ; tab |
     missing: Literal["mean", "error"] = "mean"
 
     def __post_init__(self) -> None:
@@ -40,7 +40,7 @@ class OwnFile:
             raise ValueError(f"features and leave_out both name '{both[0]}': keep one of them")
         if self.delimiter and (len(self.delimiter) > 1 or self.delimiter in '"\r\n'):
             raise ValueError(
-                f"delimiter is {self.delimiter!r}: give one character, or nothing to have it found"
+                f"delimiter is {self.delimiter!r}: give one character, or omit it to detect it"
             )
         if self.missing not in ("mean", "error"):
             raise ValueError(f"missing is {self.missing!r}: give 'mean' or 'error'")
@@ -50,8 +50,8 @@ class OwnFile:
 
 
 def described(path: Path) -> OwnFile:
-    """A file of rows; or a .toml file with the keys of [parties.NAME] that say where it is, and
-    which of its columns are what."""
+    """The settings of a file of rows, or of a .toml file that names one with the keys of
+    [parties.NAME]."""
     if path.suffix != ".toml":
         return OwnFile(str(path))
     problems: list[str] = []

@@ -1,4 +1,4 @@
-"""What a file of columns is, in whichever form it is written; and what a file holds."""
+"""The interface of a file of columns, whatever its form, and the content read from a file."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from torch import Tensor
 from colonnade.data.types import Column
 from colonnade.errors import DataError
 
-CHUNK = 1 << 18  # cells that are text in memory at a time
-ABSENT = {"", "na", "n/a", "#n/a", "<na>", "nan", "null"}  # what no number and no label is
+CHUNK = 1 << 18  # cells in memory as text at a time
+ABSENT = {"", "na", "n/a", "#n/a", "<na>", "nan", "null"}  # texts that stand for a missing value
 Cells = Sequence[str] | NDArray[np.float64]  # of one column; absent ones are "" or NaN
 
 
 @dataclass(frozen=True, eq=False)
 class Own:
-    """The content of one file; `notes` say it to a person, one line for each column."""
+    """The content of one file; `notes` describe it to a person, one line for each column."""
 
     ids: list[str]
     columns: tuple[Column, ...]
-    x: Tensor  # float32 (n, columns); NaN: no number, -1: no category, or one not known
-    labels: list[str] | None  # "": later rows may lack one
+    x: Tensor  # float32 (n, columns); NaN: no number, -1: no category, or an unknown one
+    labels: list[str] | None  # "": no label, allowed in later rows only
     notes: tuple[str, ...]
 
 
@@ -59,7 +59,7 @@ def text(path: Path) -> IO[str]:
 
 @contextmanager
 def unreadable(path: Path) -> Iterator[None]:
-    """Whatever keeps a file from being read becomes a DataError with its name."""
+    """Turn whatever prevents a file from being read into a DataError with the file's name."""
     try:
         yield
     except FileNotFoundError:
@@ -70,11 +70,11 @@ def unreadable(path: Path) -> Iterator[None]:
             "spreadsheet: CSV UTF-8)"
         ) from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise DataError(f"{path} is no whole gzip file ({error}). Pack it again") from None
+        raise DataError(f"{path} is not a complete gzip file ({error}). Pack it again") from None
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror or error}") from None
-    except ValueError as error:  # of pyarrow
-        raise DataError(f"{path} is no whole Parquet file: {error}") from None
+    except ValueError as error:  # raised by pyarrow
+        raise DataError(f"{path} is not a complete Parquet file: {error}") from None
 
 
 def _first_bad_line(path: Path) -> str:

@@ -13,8 +13,8 @@ from colonnade.data.types import Column
 from colonnade.errors import DataError
 
 MOST_CATEGORIES = 1000
-_SLIPS = 0.02  # a smaller share of text among numbers is taken for mistakes
-_FEW = 10  # fewer rows do not tell whether a column is an identifier
+_SLIPS = 0.02  # a smaller share of text among numbers is taken as mistakes
+_FEW = 10  # fewer rows do not show whether a column is an identifier
 _TRUTH = {"false": 0.0, "true": 1.0}
 _DATE = re.compile(
     r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{2,4})([T ].*)?|\d{1,2}:\d\d(:\d\d.*)?"
@@ -25,7 +25,7 @@ _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 def typed(
     table: TableFile, features: list[str], first: First, known: dict[str, Column]
 ) -> tuple[list[Column], list[str]]:
-    """Columns and, in words, their types; text in `first.x` becomes codes, or 0 and 1."""
+    """Columns and a description of their types; text in `first.x` becomes codes, or 0 and 1."""
     columns = [Column(name) for name in features]
     kinds = ["number"] * len(features)
     places: list[int] = []
@@ -56,7 +56,7 @@ def typed(
             columns[place] = known[name]
             kinds[place] = f"{len(known[name].categories)} categories of training"
             if strangers := int((coded == -2).sum()):
-                kinds[place] += f", {strangers:,} rows have another one"
+                kinds[place] += f", {strangers:,} rows have an unknown one"
             continue
         texts = sorted(codes.keys() - {""})
         if {text.casefold() for text in texts} <= _TRUTH.keys() | ABSENT_NUMBER:
@@ -80,7 +80,7 @@ def codes_of(
     places: list[int],
     known: dict[str, Column],
 ) -> list[dict[str, int]]:
-    """Number the texts of these columns as they come, in `first.x`; -1: absent, -2: not known."""
+    """Number these columns' texts, in `first.x`, as they appear; -1: absent, -2: unknown."""
     names = [features[place] for place in places]
     fixed = [name in known and bool(known[name].categories) for name in names]
     found: list[dict[str, int]] = [{"": -1} for _ in names]
@@ -110,7 +110,7 @@ def _check_categories(
     place: int,
     known: dict[str, Column],
 ) -> None:
-    """Refuse text that no model should take for categories."""
+    """Refuse text that should not be treated as categories."""
     seen = first.texts[place]
     rows = seen.count + seen.numbers
     meant = {text: as_number(text) for text in texts}
@@ -124,26 +124,30 @@ def _check_categories(
         if date:
             raise DataError(
                 f"{where} is a date or a time. Turn the column into a number, such as days since "
-                f"a day, or leave it out: {setting(name)}"
+                f"a day, or omit it: {setting(name)}"
             )
         if comma:
-            raise DataError(f"{where} has a comma. Write numbers with a point")
-        raise DataError(f"{where} is no number, but was in training. Correct it")
+            raise DataError(f"{where} has a comma. Write numbers with a decimal point")
+        raise DataError(
+            f"{where} is not a number, but the column was numeric in training. Correct it"
+        )
     many = len(texts) > MOST_CATEGORIES
     if numbers > len(texts) / 2 and (many or len(texts) > rows / 2 >= _FEW / 2):
         raise slip(table, name, seen)  # different values, and most of them numbers
     if many or (len(texts) >= rows >= _FEW):
-        what = f"over {MOST_CATEGORIES:,} different texts" if many else "another text in every row"
+        what = (
+            f"over {MOST_CATEGORIES:,} different texts" if many else "a different text in every row"
+        )
         raise DataError(
             f"{table.path}, column '{name}': {what}, which looks like an identifier and not "
-            f"like a category. {leave_out(name)}"
+            f"a category. {leave_out(name)}"
         )
 
 
 def slip(table: TableFile, name: str, seen: Texts) -> DataError:
     (row, cell), numbers = seen.first, seen.numbers
     return DataError(
-        f"{table.path}, {table.place(row)}, column '{name}': {short(cell)} is no number, and "
+        f"{table.path}, {table.place(row)}, column '{name}': {short(cell)} is not a number, and "
         f"{numbers:,} of {numbers + seen.count:,} values are. Correct it, or leave the cell empty "
-        "where the number is missing"
+        "if the number is missing"
     )

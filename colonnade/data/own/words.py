@@ -25,7 +25,7 @@ def remarks(column: Column, values: NDArray[np.float32]) -> str:
         said += f", {missing:,} of {len(values):,} missing ({become})"
     present = values[~absent]
     if len(present) and bool((present == present[0]).all()):
-        said += ", constant: it tells nothing"
+        said += ", constant: carries no information"
     return said
 
 
@@ -44,7 +44,7 @@ def setting(name: str) -> str:
 
 
 def leave_out(name: str) -> str:
-    return f"Leave it out: {setting(name)}"
+    return f"Omit it: {setting(name)}"
 
 
 def character(delimiter: str) -> str:

@@ -62,8 +62,8 @@ class Available:
     name: str
     description: str
     status: Literal["embedded", "here", "can be fetched", "place by hand"]
-    where: str  # a folder, an address, or which files go where
-    bytes: int  # of the files; 0 if not known
+    where: str  # a folder, an address, or where to place which files
+    bytes: int  # of the files; 0 if unknown
 
 
 @dataclass(frozen=True)
@@ -100,10 +100,10 @@ def load(
     seed: int = 0,
     rows: int | None = None,
 ) -> Dataset:
-    """A data set by name, its files verified.
+    """Load a data set by name and verify its files.
 
     `test` and `seed` matter where no test part is published: each class gives that share of its
-    rows. `rows` reads only so many rows of a very large set (susy, pcam16k).
+    rows. `rows` limits how many rows of a very large set are read (susy, pcam16k).
     """
     source = source_named(name)
     check_division(test, seed)
@@ -128,7 +128,7 @@ def _read(source: Source, layout: Layout, folder: Path, options: Options) -> Dat
 
 
 def available(root: Path | None = None) -> list[Available]:
-    """Every set, and how it can be had on this machine."""
+    """Every set, and how to get it on this machine."""
     return [_available(source, root) for source in SOURCES]
 
 
@@ -169,5 +169,5 @@ def check(name: str, *, root: Path | None = None) -> list[Checked]:
 
 
 def fetch(name: str, *, folder: Path | None = None, progress: Progress | None = None) -> Path:
-    """Download a set into the cache folder, or `folder`; the folder that now has it."""
+    """Download a set into the cache folder or `folder`, and return the folder that now has it."""
     return fetch_source(source_named(name), folder, progress)

@@ -15,7 +15,7 @@ def read(folder: Path, options: Options) -> Dataset:
     from sklearn.datasets import load_digits
 
     found = load_digits()
-    # 0..16 counted ink; stretched to 0..255, where every other image lives.
+    # Values 0..16 are stretched to 0..255, the range of all other images.
     images = (found.images * 255 // 16).astype(np.uint8)[:, None]
     return undivided("digits", images, found.target, tuple("0123456789"))
 

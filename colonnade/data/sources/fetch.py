@@ -1,4 +1,4 @@
-"""Get a set from its official address: all of it, verified, or nothing."""
+"""Fetches a set from its official address and verifies it, and keeps nothing of a failed fetch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from colonnade.data.sources.files import cache_folder, compute_digest, find_belo
 from colonnade.data.sources.source import Download, Source
 from colonnade.errors import DataCorrupt, DataError, DataMissing
 
-Progress = Callable[[str, int, int], None]  # address, bytes so far, bytes in all (0: not known)
+Progress = Callable[[str, int, int], None]  # address, bytes so far, bytes in all (0: unknown)
 _BLOCK = 1 << 18
 _TIMEOUT = 30.0  # seconds without a byte
 
@@ -23,7 +23,7 @@ _TIMEOUT = 30.0  # seconds without a byte
 def fetch_source(
     source: Source, folder: Path | None = None, progress: Progress | None = None
 ) -> Path:
-    """The folder that now has the set; the cache folder unless another is given."""
+    """Fetch a set and return its folder: the cache folder unless another is given."""
     target = cache_folder() if folder is None else Path(folder)
     if source.embedded:
         raise DataError(
@@ -39,11 +39,11 @@ def fetch_source(
                 _stage(source, download, Path(name) / str(number), staged, progress)
             if find_below(source, staged) is None:
                 raise DataCorrupt(
-                    f"what {source.downloads[0].url} sent does not hold "
+                    f"the file from {source.downloads[0].url} does not hold "
                     f"{', '.join(file.path for file in source.layouts[-1].files)}. Nothing was "
                     f"kept. Place the files by hand in {target}, from {source.homepage}."
                 )
-            # Only now, with everything here and verified, does anything move to its place.
+            # Nothing moves to its place before everything is here and verified.
             _merge(staged, target)
     except OSError as error:
         raise DataError(

@@ -1,4 +1,4 @@
-"""Where files lie, whether they are what they should be, and how broken ones are reported."""
+"""Finds the files of data sets, verifies their checksums, and reports damaged ones."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _exists(path: Path) -> bool:
 
 
 def missing(source: Source, root: Path | None = None) -> DataMissing:
-    """Says what was looked for, where, and the ways out."""
+    """The error that reports what was looked for, where, and what to do."""
     forms = [", ".join(file.path for file in layout.files) for layout in source.layouts]
     folders = ", ".join(str(folder) for folder in search_path(root))
     ways = ["set COLONNADE_DATA to the folder that has these files"]
@@ -93,7 +93,7 @@ def reading(path: Path) -> Iterator[None]:
         KeyError,
         IndexError,
         SyntaxError,  # Pillow, on a broken PNG chunk
-        TypeError,  # HDF5 and NumPy files with a group or array where the other should be
+        TypeError,  # HDF5 and NumPy files with a group where an array belongs, or the reverse
         AttributeError,
         csv.Error,
         zlib.error,
@@ -133,7 +133,7 @@ def compute_digest(path: Path, algorithm: str) -> str:
 
 
 def _folder_digest(folder: Path) -> str:
-    # 90 000 images are not read twice just to name them: size and time stand for the content.
+    # 90 000 images are too many to read just for a digest: size and time stand for the content.
     hasher = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
         stat = path.stat()
@@ -143,7 +143,7 @@ def _folder_digest(folder: Path) -> str:
 
 
 def known_digest(path: Path, algorithm: str) -> str:
-    """As `compute_digest`, but at the cost of a look at size and time once it has been computed."""
+    """`compute_digest`, cached by size and modification time."""
     if path.is_dir():
         return compute_digest(path, algorithm)
     stat = path.stat()
@@ -153,7 +153,7 @@ def known_digest(path: Path, algorithm: str) -> str:
     if recorded and recorded[:2] == stamp and isinstance(recorded[2], str):
         return recorded[2]
     digest = compute_digest(path, algorithm)
-    # Read again: another party's process may have added its own meanwhile.
+    # Read again, because another party's process may have added its own in the meantime.
     stamps = _read_stamps() | {entry: [*stamp, digest]}
     with suppress(OSError):  # a read-only cache only costs time
         write_atomically(cache_folder() / _STAMPS, json.dumps(stamps, indent=0).encode())
@@ -201,5 +201,5 @@ def wrong_digest(source: Source, path: Path, expected: str, found: str) -> DataC
     again = f"`colonnade data fetch {source.name}`" if source.downloads else "placing it again"
     return DataCorrupt(
         f"{path} of the data set '{source.name}' has the checksum {found}, not the published "
-        f"{expected}: it is damaged or another version. Delete it and get it anew by {again}."
+        f"{expected}: it is damaged or another version. Delete it and get it again by {again}."
     )

@@ -32,7 +32,7 @@ def _part(folder: Path, part: str) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def read(folder: Path, options: Options) -> Dataset:
-    """The labelled rows: the test labels are secret, so the validation part is for testing."""
+    """The labelled rows. The test labels are secret, so the validation part serves as test part."""
     train, test = _part(folder, "train"), _part(folder, "valid")
     if train[0].shape[1] != test[0].shape[1]:
         raise corrupt(folder / _FILES[2], f"its rows have {test[0].shape[1]} columns")

@@ -52,7 +52,7 @@ def read_official(folder: Path, options: Options) -> Dataset:
 
 
 def subjects(root: Path | None = None) -> NDArray[Any]:
-    """Who each window is of, 1..30: the training rows' people, then the test rows'."""
+    """The subject of each window, 1..30: of the training rows, then of the test rows."""
     located = find(HAPT, root)
     if located is None:
         raise missing(HAPT, root)

@@ -90,7 +90,7 @@ def _layout(name: str, train: File, test: File, fields: tuple[str, ...]) -> Layo
 
 _TRAIN_SUM = "sha256:8045aca0d84e70e622d1148d7df782496f6333bf6eb979a1b0837c42a9fd9561"
 _TEST_SUM = "sha256:74f0daef49b242badc09f2adbd457dea6a45b4f77177efbd11216d333651044b"
-# The official test file packs the same content otherwise, so its content is what is compared.
+# The official test file packs the same content differently, so the digest is of the content.
 _TEST_CONTENT = "gunzip-sha256:547dfb9c0f0dc1d9944219ec79e851191faebaeb8acbfa1cd171c418397052a4"
 _HOST = "http://kdd.ics.uci.edu/databases/kddcup99/"
 

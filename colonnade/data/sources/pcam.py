@@ -60,7 +60,7 @@ def _draw(folder: Path, part: str, count: int, seed: int, first_id: int) -> tupl
 def read(folder: Path, options: Options) -> Dataset:
     """Training rows come from the official training part and test rows from the official test part.
 
-    The two have no slide in common, which a division of rows drawn from one part would lose.
+    The two parts share no slide; a division of rows drawn from one part would not ensure that.
     """
     check_division(options.test, options.seed)
     total = _ROWS if options.rows is None else options.rows

@@ -1,4 +1,4 @@
-"""What a source is: which files it has, where they come from, how they become a Dataset."""
+"""Describes a source: which files it has, where they come from and how they become a Dataset."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Download:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set by name: what it is, whom to thank, and every way to get at it."""
+    """A data set by name: its description, its licence, and every way to obtain it."""
 
     name: str
     description: str
@@ -61,11 +61,11 @@ class Source:
     classes: int
     homepage: str
     licence: str
-    layouts: tuple[Layout, ...]  # any one that is complete will do
-    downloads: tuple[Download, ...] = ()  # none: somebody has to place the files
-    by_hand: str = ""  # what to do where there is no download
-    cached: bool = False  # slow to decode, so kept decoded; may depend on `rows` alone
-    takes_rows: bool = False  # can read a part without reading the whole
+    layouts: tuple[Layout, ...]  # one complete layout is enough
+    downloads: tuple[Download, ...] = ()  # empty: the user has to place the files
+    by_hand: str = ""  # what to do if there is no download
+    cached: bool = False  # slow to decode, so cached decoded; may depend on `rows` alone
+    takes_rows: bool = False  # can read some rows without reading the whole
 
     @property
     def embedded(self) -> bool:

@@ -23,7 +23,7 @@ def text_lines(path: Path) -> list[str]:
 def numbers(
     path: Path, lines: Iterable[str], kind: DTypeLike = np.float32, delimiter: str | None = None
 ) -> NDArray[Any]:
-    """Lines of `path` as a table, or as records where `kind` has fields; DataCorrupt for none."""
+    """Lines of `path` as a table, or as records if `kind` has fields; DataCorrupt without lines."""
     lines = list(lines)
     if not lines:
         raise corrupt(path, "it has no rows")
@@ -35,7 +35,7 @@ def numbers(
 def encode(name: str, train: _Strings, test: _Strings) -> tuple[Column, NDArray[Any], NDArray[Any]]:
     """Codes by the training part's sorted categories.
 
-    A category that only the test part has gets -1: nobody could have learnt it, and one-hot
+    A category that only the test part has gets -1, because no model could have learnt it; one-hot
     encoding makes it all zeros.
     """
     categories, codes = np.unique(train, return_inverse=True)
