@@ -48,7 +48,7 @@ def as_tensor(array: NDArray[Any]) -> Tensor:
 def check_division(test: float, seed: int) -> None:
     if not 0 < test < 1:
         raise DataError(
-            f"test={test} is not a share of the rows. Use one between 0 and 1, like 0.2."
+            f"test={test} is not a share of the rows. Give one between 0 and 1, like 0.2."
         )
     if seed < 0:
         raise DataError(f"seed={seed} is negative. Give 0 or more.")

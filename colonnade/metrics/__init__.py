@@ -1,1 +1,1 @@
-"""What a run is measured by, accuracy aside."""
+"""Measures of a run beside accuracy, and the attacks that they score."""

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# What identical images get: their ratio is infinite, and JSON has no infinity. Eight bits a pixel
-# end long before: one pixel off by one grey level in a 32 × 32 image is 78 dB.
+# The value for identical images: their ratio is infinite, and JSON has no infinity. Images of eight
+# bits stay far below it: one pixel off by one grey level in a 32 × 32 image is 78 dB.
 MOST_DECIBELS = 100.0
 
 K1, K2 = 0.01, 0.03  # Wang et al., "Image quality assessment" (2004), §III-B; L = 1 here

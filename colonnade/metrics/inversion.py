@@ -4,8 +4,8 @@
     2. It applies W_g to the maps that its victims sent.
     3. The reconstructions are compared with the victims' pixels: SSIM, PSNR, a few pictures.
 
-Steps 1 and 2 need nothing that the attacker does not have. Step 3 needs the truth, which is at
-hand only in a simulation, where all parties live in one process.
+Steps 1 and 2 need only what the attacker has. Step 3 needs the true images, which are available
+only in a simulation, where all parties live in one process.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ def check(me: Party) -> None:
     """Refuse an attack that could not be scored: it needs maps of test rows, and pixels."""
     if "test" not in me.splits or not me.schedule.evaluate_every:
         raise MethodError(
-            "inversion is tried on the maps of the test rows, and evaluate_every = 0 asks for "
+            "inversion attacks the maps of the test rows, and with evaluate_every = 0 there are "
             "none: set it to at least 1"
         )
     if me.preparation is None or me.preparation.unit != 255:
         raise MethodError(
-            f"inversion is scored in pixels from 0 to 255, and the images of '{me.name}' are "
-            "numbers of another kind: give them as uint8"
+            f"inversion is scored in pixels from 0 to 255, and the images of '{me.name}' are not "
+            "uint8: give them as uint8"
         )
 
 
@@ -108,7 +108,7 @@ def _train(
 
 
 def score(parties: Mapping[str, Party], folder: Path) -> dict[str, dict[str, float]]:
-    """Step 3: the mean over the rows, by measure and victim; empty where nothing was attacked."""
+    """Step 3: the mean over the rows, by measure and victim; empty if nothing was attacked."""
     similar: dict[str, float] = {}
     decibels: dict[str, float] = {}
     pictures: dict[str, Tensor] = {}

@@ -1,4 +1,4 @@
-"""Attacks that a receiver could mount on what it was sent."""
+"""Attacks that a receiver could mount on the messages that it received."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def label_leak(gradients: Sequence[Tensor | None], labels: Tensor) -> Tensor:
-    """The share of labels that receivers read off dL/dscores: the smallest entry of each row.
+    """The share of labels that a receiver finds in dL/dscores by the smallest entry of each row.
 
     Row by row that gradient is softmax minus one-hot, negative at the true class alone.
     """

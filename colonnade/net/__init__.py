@@ -1,1 +1,1 @@
-"""Parties in processes of their own: who they are to each other."""
+"""The network between parties: certificates, connections, and frames that arrive once, in order."""

@@ -1,9 +1,9 @@
-"""A small private authority: who may speak as which party, and until when.
+"""A small private certificate authority: it certifies who may speak as which party, and until when.
 
     ca.pem, ca.key         the authority; ca.key never leaves whoever runs it
     bank.key, bank.sign    a party's TLS key (ECDSA P-256) and signing key (Ed25519)
-    bank.csr               its request: what goes to the authority instead of the keys
-    bank.pem               the certificate that comes back
+    bank.csr               its request, which goes to the authority in place of the keys
+    bank.pem               the certificate that the authority returns
 
 `request` is run by the party, `issue` by the authority; on one machine `party` does both. Keys are
 readable by their owner alone. TLS uses P-256 only: gRPC 1.85 ends a handshake with an Ed25519
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 AUTHORITY_DAYS, PARTY_DAYS = 3650, 365
 DOMAIN = "party.colonnade.internal"  # TLS checks a server by a name; this one needs no DNS
-CLOCKS = timedelta(minutes=5)  # two machines may disagree by so much
-PARTY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # a file's name, and a label of a host name
+CLOCKS = timedelta(minutes=5)  # how far the clocks of two machines may differ
+PARTY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # valid in a file's name and in a host name
 HOST = re.compile(r"[A-Za-z0-9*][A-Za-z0-9_.-]{0,252}")
 MOST_DAYS = 36500
 
 
 def host_of(party: str, domain: str = DOMAIN) -> str:
-    """The name under which TLS knows a party, wherever it listens."""
+    """The name under which TLS knows a party, regardless of its address."""
     return f"{party}.{domain}" if domain else party
 
 
@@ -62,7 +62,7 @@ def init(folder: Path, name: str = "Colonnade authority", days: int = AUTHORITY_
 
 
 def request(folder: Path, party: str) -> Path:
-    """Keys of a party, made where they stay; returns the request for the authority."""
+    """Make a party's keys in the folder where they stay; returns the request for the authority."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
     from cryptography.hazmat.primitives.asymmetric import ec, ed25519
@@ -79,7 +79,7 @@ def request(folder: Path, party: str) -> Path:
 
 
 def issue(authority: Path, asked: Path, hosts: Sequence[str] = (), days: int = PARTY_DAYS) -> Path:
-    """The authority's answer to a request: the certificate, as a file beside it.
+    """Answer a request as the authority: the certificate, as a file beside the request.
 
     hosts  names or addresses of the machine, for tools that check them; Colonnade itself checks
            the party's name
@@ -101,7 +101,7 @@ def issue(authority: Path, asked: Path, hosts: Sequence[str] = (), days: int = P
     if not wanted.is_signature_valid:
         raise CertificateError(f"{asked} is not signed by the key it names: make a new request")
     party = name_of(wanted.subject)
-    _check_party(party, f"{asked}: the party")  # somebody else wrote it, and it becomes a file
+    _check_party(party, f"{asked}: the party")  # untrusted, and it becomes a file's name
     until = min(_until(days), root.not_valid_after_utc)  # no longer than the authority itself
     names = [_general_name(host) for host in dict.fromkeys((host_of(party), *hosts))]
     purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -119,7 +119,7 @@ def issue(authority: Path, asked: Path, hosts: Sequence[str] = (), days: int = P
 
 
 def party(authority: Path, name: str, hosts: Sequence[str] = (), days: int = PARTY_DAYS) -> Path:
-    """Everything one party needs, in a folder of its name: for federations on one machine."""
+    """Make everything one party needs, in a folder of its name: for federations on one machine."""
     folder = authority / name
     certificate = issue(authority, request(folder, name), hosts, days)
     shutil.copyfile(authority / "ca.pem", folder / "ca.pem")
@@ -128,7 +128,7 @@ def party(authority: Path, name: str, hosts: Sequence[str] = (), days: int = PAR
 
 @dataclass(frozen=True)
 class Facts:
-    """What can be said about a certificate that was found good."""
+    """The facts in a certificate."""
 
     party: str
     since: datetime
@@ -138,7 +138,7 @@ class Facts:
 
 
 def facts(path: Path) -> Facts:
-    """What a certificate says, whether or not anybody trusts it."""
+    """The facts in a certificate, whether or not it is trusted."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
 
@@ -158,7 +158,7 @@ def facts(path: Path) -> Facts:
 
 
 def check(path: Path, authority: Path, party: str) -> Facts:
-    """Refuse a certificate that is another's, of another authority, or out of date."""
+    """Refuse a certificate of another party or another authority, or one that is out of date."""
     from cryptography.exceptions import InvalidSignature
 
     found = facts(path)
@@ -214,7 +214,7 @@ def name_of(subject: x509.Name) -> str:
 
     found = subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     if len(found) != 1:
-        raise CertificateError("a certificate without exactly one common name is of nobody")
+        raise CertificateError("a certificate must have exactly one common name, its party's")
     return str(found[0].value)
 
 
@@ -325,7 +325,7 @@ def _write_key(path: Path, key: Any) -> None:
 def _write(path: Path, content: bytes, mode: int = 0o644) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # The mode is set before there is anything to read.
+        # The mode is set before the file has any content.
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

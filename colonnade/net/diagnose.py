@@ -1,4 +1,5 @@
-"""Why a peer cannot be reached: gRPC calls everything UNAVAILABLE, so TLS is asked directly."""
+"""Finds out why a peer cannot be reached by a TLS connection of its own, because gRPC reports every
+cause as UNAVAILABLE."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Cause(Enum):
-    """What is wrong, and how it is said to a person."""
+    """A cause, with its text for a person."""
 
     OWN_CERTIFICATE = "this party's own certificate cannot be used ({})"
     NO_ANSWER = "no answer; is the address right, and does a firewall let it through?"
@@ -33,7 +34,7 @@ class Trouble:
     """Why there is no TLS connection with a peer."""
 
     cause: Cause
-    detail: str = ""  # what the operating system or OpenSSL said
+    detail: str = ""  # as the operating system or OpenSSL reported it
 
     @property
     def text(self) -> str:
@@ -41,7 +42,7 @@ class Trouble:
 
 
 def diagnose(address: str, peer: str, keys: Keys, seconds: float = 2.0) -> Trouble | None:
-    """What is wrong with the way to a peer; None when a TLS connection stands."""
+    """Why there is no TLS connection to a peer; None if there is one."""
     host, _, port = address.rpartition(":")
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -62,8 +63,8 @@ def diagnose(address: str, peer: str, keys: Keys, seconds: float = 2.0) -> Troub
     try:
         with raw, context.wrap_socket(raw, server_hostname=keys.host_of(peer)) as stream:
             stream.settimeout(seconds)
-            with suppress(TimeoutError):  # it waits for us to speak: all is well
-                if not stream.recv(1):  # TLS 1.3 tells a client only now that it is refused
+            with suppress(TimeoutError):  # the peer waits for us to speak, so the handshake is done
+                if not stream.recv(1):  # in TLS 1.3 a client learns only now that it is refused
                     return Trouble(Cause.REFUSES_US)
     except ssl.SSLCertVerificationError as error:
         return Trouble(Cause.REFUSED_HERE, error.verify_message)

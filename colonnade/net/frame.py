@@ -1,21 +1,21 @@
-"""What crosses a link between two parties: one frame at a time, and nothing else.
+"""Frames: the only thing that crosses a link between two parties.
 
     frame    tag:u8 number:u64 ack:u64 pair:u64 body
     number   counts on this link from 1; 0: never repeated (hello, refusal, bare ack)
     ack      all frames up to this number have been taken in
-    pair     between which two processes: what an older run sent is refused
+    pair     identifies the two processes: a frame of an older run is refused
 
     tag 1    nothing: a bare ack
-    tag 2    Hello    first in both directions; what differs and should not is a reason to refuse
-    tag 3    Refusal  why not to talk; the last frame of a connection
+    tag 2    Hello    first in both directions; facts that differ but must be equal are refused
+    tag 3    Refusal  why the sender refuses to talk; the last frame of a connection
     tag 4    Part     a piece of one message: its key, its whole size and digest; its bytes follow
-    tag 5    Control  how the parties agree when to start, to go back and to end: a word and JSON
+    tag 5    Control  how parties agree when to start, to go back and to end: a word and JSON
 
-All numbers are little-endian, every text is UTF-8 behind its length, and nothing names a class.
-A parser reads what a stranger sent: it checks every length against the bytes that are really
-there, refuses what follows the end, and knows no third outcome beside a typed frame and a
-CodecError that says whose bytes they were. The protocol's number comes first in a Hello, and of a
-Hello with another number nothing else is read, so that an older or newer peer can be told.
+All numbers are little-endian, every text is UTF-8 after its length, and nothing names a class.
+The parser reads untrusted bytes: it checks every length against the bytes present, refuses bytes
+after the end, and has two outcomes only, a typed frame or a CodecError that names the sender. The
+protocol's number comes first in a Hello, and nothing else is read of a Hello with another number,
+so that an older or newer peer can be told so.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ HEAD_BYTES = 1 << 20  # hellos and accounts are JSON
 FRAME_BYTES = PART_BYTES + HEAD_BYTES
 MOST_REASONS = 1000
 PHASES = ("setup", "train", "eval")
-NUMBER_BITS = 62  # of what is counted: whoever adds one to it stays within 64 bits
+NUMBER_BITS = 62  # of counters: adding one to any of them stays within 64 bits
 
 
 class Hello(NamedTuple):
     protocol: int = PROTOCOL
     party: str = ""
-    incarnation: bytes = b""  # of this process: another one means that its memory is gone
+    incarnation: bytes = b""  # identifies this process: a new one has lost the old one's memory
     expects: bytes = b""  # the peer's incarnation as last seen, or empty
     received: int = 0  # frames taken in from that incarnation
-    agreed: str = ""  # JSON: what must be equal at all parties, by name
+    agreed: str = ""  # JSON: the facts that must be equal at all parties, by name
     clock: float = 0.0  # seconds since 1970
 
 
@@ -99,7 +99,7 @@ _PHASE_CODES = {name: code for code, name in enumerate(PHASES)}
 
 
 def pack(frame: Frame, *tail: bytes | memoryview) -> bytes:
-    """A frame and, behind a part, its bytes, as one message of the stream."""
+    """A frame and, after a part, its bytes, as one message of the stream."""
     number, ack, pair, body = frame
     try:
         if type(body) is Part:
@@ -149,7 +149,7 @@ def _pack_refusal(refusal: Refusal) -> bytes:
 
 
 def parse(data: bytes, who: str = "a peer") -> tuple[Frame, memoryview]:
-    """A frame and the bytes behind it; anything else is refused, in the name of `who`."""
+    """A frame and the bytes after it; anything else is an error that names `who` as the sender."""
     try:
         if len(data) > FRAME_BYTES:
             raise CodecError(f"a frame of {len(data)} bytes; {FRAME_BYTES} at most")
@@ -168,7 +168,7 @@ def parse(data: bytes, who: str = "a peer") -> tuple[Frame, memoryview]:
         rest = _Reader(data, _HEAD.size)
         body = read(rest)
         if rest.left:
-            raise CodecError(f"{rest.left} bytes behind the end of a frame")
+            raise CodecError(f"{rest.left} bytes after the end of a frame")
         return Frame(number, ack, pair, body), memoryview(b"")
     except CodecError as error:
         raise CodecError(f"{who} sent {error}") from None
@@ -197,7 +197,7 @@ class _Reader:
 
 
 def _parse_part(data: bytes) -> tuple[Frame, memoryview]:
-    """The one that comes often: in one go."""
+    """Parse a part in one step, because parts are the most frequent frames."""
     begin = _HEAD_AND_PART.size
     if len(data) < begin:
         raise CodecError(f"a part of {len(data)} bytes; {begin} at least")

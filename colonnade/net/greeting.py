@@ -1,4 +1,4 @@
-"""The first words of a peer: whether the two fit together, and if not, in what they differ."""
+"""Checks the first frame of a peer: whether the two parties fit together, and if not, why not."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from colonnade.errors import CodecError
 from colonnade.net.frame import PROTOCOL, Body, Hello, parse
 
-ANY = "*"  # a fact about which a party has nothing to say: a server has no rows
+ANY = "*"  # a fact that does not apply to a party: a server has no rows
 
 
 class Unfit(Exception):
-    """A peer with whom this party cannot talk, and why not."""
+    """The reasons why this party cannot talk with a peer."""
 
     def __init__(self, *reasons: str) -> None:
         super().__init__(*reasons)
@@ -21,8 +21,8 @@ class Unfit(Exception):
 
 
 def first_words(data: bytes, peer: str) -> Body:
-    """The first frame of a connection. One of a peer that runs another version may be anything at
-    all; it is told so."""
+    """The first frame of a connection. A peer of another version may send anything; the error tells
+    it so."""
     try:
         return parse(data, f"'{peer}'")[0].body
     except CodecError as error:
@@ -33,10 +33,10 @@ def first_words(data: bytes, peer: str) -> Body:
 
 
 def fitting(body: Body, peer: str, me: str, agreed: Mapping[str, str]) -> Hello:
-    """The hello of a peer whose certificate names it; Unfit unless all that must be equal is."""
+    """The hello of a peer whose certificate names it; Unfit unless all agreed facts are equal."""
     if not isinstance(body, Hello):
-        raise Unfit(f"'{peer}' began with something else than a hello")
-    if body.protocol != PROTOCOL:  # then nothing else of it was read
+        raise Unfit(f"'{peer}' did not begin with a hello")
+    if body.protocol != PROTOCOL:  # nothing else of such a hello was read
         raise Unfit(f"protocol {body.protocol} at '{peer}', {PROTOCOL} at '{me}'")
     if body.party != peer:
         raise Unfit(f"the certificate is that of '{peer}', the hello that of '{body.party}'")

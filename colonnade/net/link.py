@@ -1,10 +1,10 @@
-"""One peer, over however many connections: every frame arrives once, and in order.
+"""The link to one peer, over any number of connections: every frame arrives once, and in order.
 
 Frames are numbered, kept until the peer has taken them in, and sent again after a broken
-connection. What came before is dropped and counted. What comes too early waits for the gap to
-close; if it stays open the connection is broken on purpose, which closes it. A peer that was
-started again (another incarnation) begins at one: what its memory held is gone, and the runtime
-goes back to a checkpoint.
+connection. A duplicate is dropped and counted. A frame that comes too early waits for the missing
+ones; if these do not come, the link breaks the connection so that they are sent again. A peer that
+was restarted (another incarnation) begins at one: its memory is lost, and the runtime goes back to
+a checkpoint.
 
 A link knows nothing of gRPC: a connection is a queue to put bytes into and a way to close it.
 """
@@ -23,9 +23,9 @@ from typing import Protocol
 from colonnade.errors import CodecError
 from colonnade.net.frame import PROTOCOL, Control, Frame, Hello, Part, pack, parse
 
-WINDOW_BYTES = 8 << 20  # sent and not yet taken in
+WINDOW_BYTES = 8 << 20  # sent and not yet taken in by the peer
 WINDOW_FRAMES = 1024
-LOOSE_BYTES = 256 << 20  # the same where nobody may be kept waiting by a peer that is busy
+LOOSE_BYTES = 256 << 20  # the same in elastic runs, where a busy peer must not block a sender
 ACK_BYTES, ACK_FRAMES = WINDOW_BYTES // 4, WINDOW_FRAMES // 16
 EARLY_FRAMES = 256
 GAP_SECONDS = 2.0
@@ -41,19 +41,19 @@ class Connection:
 
 @dataclass(slots=True, eq=False)
 class Arrived:
-    """A frame, taken in by the runtime in its own time."""
+    """A frame that arrived; the runtime takes it in when it is ready."""
 
     link: Link
     life: int
     number: int
     size: int
     content: Part | Control
-    tail: memoryview  # the bytes behind a part
+    tail: memoryview  # the bytes after a part
 
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """A connection stands; `anew`: the process at its other end is another one than before."""
+    """A connection is up; `anew`: there is a new process at its other end."""
 
     link: Link
     anew: bool
@@ -67,14 +67,14 @@ class Down:
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """The peer has taken in some of what filled the window."""
+    """The peer has taken in something, so the window has room again."""
 
 
 Event = Arrived | Up | Down | Room
 
 
 class Inbox(Protocol):
-    """Where a link puts what happens to it."""
+    """Where a link reports its events."""
 
     def put(self, item: Event, /) -> None: ...
 
@@ -90,19 +90,19 @@ class Link:
         inbox: Inbox,
         route: Callable[[Part], Inbox] | None = None,
     ) -> None:
-        """route: where a part goes, if not to the inbox; raises CodecError for one to refuse."""
+        """route: where a part goes, if not to the inbox; raises CodecError to refuse a part."""
         self.me, self.peer = me, peer
         self.refused: Counter[str] = Counter()
         self.life = 0  # how many incarnations of the peer there have been
-        self.since = time.monotonic()  # when it came up, or went down
+        self.since = time.monotonic()  # when the link last came up or went down
         self.trouble = "it has not been reached yet"
-        self.loose = False  # a sender waits for nobody: see `_full`
+        self.loose = False  # elastic: a sender waits for nobody, see `_full`
         self._incarnation, self._inbox, self._route = incarnation, inbox, route
         self._lock = threading.Lock()
         self._peer_incarnation = b""
-        self._pair = self._stamp = 0  # of what comes, of what goes: no frame can be sent back
+        self._pair = self._stamp = 0  # of incoming and outgoing frames: none can be reflected
         self._connection: Connection | None = None
-        self._spoke = self._heard = 0.0  # when something last left, and came
+        self._spoke = self._heard = 0.0  # when something last left, and last arrived
         self._reset()
 
     def _reset(self) -> None:
@@ -116,7 +116,7 @@ class Link:
         self._taken_bytes = 0
         self._early: dict[int, tuple[Arrived, Inbox]] = {}
         self._gap_since = 0.0
-        self._full_since = 0.0  # the window, and the peer takes nothing in; 0: it is not
+        self._full_since = 0.0  # since when the window is full and nothing taken in; 0: it is not
 
     # ---- connections -------------------------------------------------------------------------
 
@@ -125,11 +125,11 @@ class Link:
         return self._connection is not None
 
     def life_of(self) -> str:
-        """Which process of the peer this is, once it has said hello."""
+        """Identifies the peer's process, once it has said hello."""
         return self._peer_incarnation.hex() if self.up else ""
 
     def hello(self, agreed: str) -> bytes:
-        """What this end says first."""
+        """The hello that this end sends first."""
         with self._lock:
             hello = Hello(
                 protocol=PROTOCOL,
@@ -143,7 +143,7 @@ class Link:
         return pack(Frame(body=hello))
 
     def attach(self, connection: Connection, hello: Hello) -> None:
-        """Go on with a peer that has just said hello."""
+        """Continue over a new connection to a peer that has just said hello."""
         with self._lock:
             anew = hello.incarnation != self._peer_incarnation
             if anew:
@@ -216,9 +216,9 @@ class Link:
             return True
 
     def _full(self) -> bool:
-        """Whether the peer must take something in first. One that has gone in the middle of a
-        large message may never do so: the rest of it is kept here, until the link is repaired or
-        another process takes the peer's place."""
+        """Whether the peer must take something in first. A peer that has gone in the middle of a
+        large message may never do so: the rest of the message is kept here until the link is
+        repaired or another process takes the peer's place."""
         if self.loose:
             return self.up and self._unacked_bytes >= LOOSE_BYTES
         return bool(self._unacked) and (
@@ -226,7 +226,7 @@ class Link:
         )
 
     def took(self, event: Arrived) -> None:
-        """The runtime has taken a frame in: the peer may send as much again."""
+        """Note that the runtime has taken a frame in, so that the peer may send as much again."""
         with self._lock:
             if event.life != self.life:
                 return
@@ -240,11 +240,11 @@ class Link:
                 and self._taken_bytes < ACK_BYTES
                 and self._taken - self._told < ACK_FRAMES
             ):
-                return  # the next frame will say so
+                return  # the next frame will carry the ack
             self._say_ack()
 
     def beat(self, seconds: float) -> None:
-        """Be heard, where there was nothing to say for so long."""
+        """Send an ack if nothing was sent for so many seconds, so that the peer hears this end."""
         with self._lock:
             if time.monotonic() - self._spoke > seconds:
                 self._say_ack()
@@ -256,18 +256,18 @@ class Link:
             self._spoke = time.monotonic()
 
     def stuck(self, now: float) -> float:
-        """For how many seconds a connected peer has taken in nothing of a full window."""
+        """How many seconds a connected peer has taken in nothing of a full window."""
         full = self._full_since
         return now - max(full, self.since) if full and self.up else 0.0
 
     def flushed(self) -> bool:
-        """Whether the peer has everything."""
+        """Whether the peer has taken in everything."""
         return not self._unacked
 
     # ---- in ----------------------------------------------------------------------------------
 
     def incoming(self, connection: Connection, data: bytes) -> None:
-        """One frame as it came; raises CodecError for a malformed one, and nothing has changed."""
+        """Take one incoming frame; a malformed one raises CodecError and changes nothing."""
         frame, tail = parse(data, f"'{self.peer}'")
         body = frame.body
         with self._lock:
@@ -304,7 +304,7 @@ class Link:
                 self._early[frame.number] = event, place
                 self._gap_since = self._gap_since or time.monotonic()
                 return
-            place.put(event)  # while no other connection may bring the next one
+            place.put(event)  # under the lock, lest another connection deliver the next one first
             self._arrived += 1
             while self._arrived + 1 in self._early:
                 self._arrived += 1
@@ -313,7 +313,7 @@ class Link:
             self._gap_since = time.monotonic() if self._early else 0.0
 
     def deaf(self, seconds: float) -> bool:
-        """Whether nothing has come for so long, over a connection that seems to stand."""
+        """Whether nothing has come for so many seconds, although the connection seems to be up."""
         return self.up and time.monotonic() - self._heard > seconds
 
     def gaping(self) -> bool:

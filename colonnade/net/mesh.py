@@ -1,9 +1,9 @@
-"""All links of one party: who listens, who dials, who may speak, and what is passed on.
+"""All links of one party: it listens and dials, admits peers, and relays parts between others.
 
-Of every pair one dials and one listens. A pair in which nobody can listen talks through the hub,
-which passes its parts on. Whoever connects must show a certificate of the federation's authority,
-be a member by its name, speak TLS 1.3, and agree on everything that must be equal; else it is
-refused, told why, and the log says so.
+In every pair one party dials and one listens. A pair in which neither can listen talks through the
+hub, which relays its parts. A party that connects must present a certificate of the federation's
+authority, be a member by its name, speak TLS 1.3, and agree on everything that must be equal;
+otherwise it is refused and told why, and the reason is logged.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ from colonnade.net.link import Arrived, Connection, Event, Inbox, Link
 SERVICE, METHOD = "colonnade.Link", "Exchange"
 HELLO_SECONDS = 10.0
 MOST_REASONS, REASON_LETTERS = 100, 1000  # of a refusal: it may repeat what a stranger said
-CLOCK_SECONDS = 60.0  # two clocks may differ by so much unremarked
-BEAT_SECONDS = 3.0  # a party that has nothing to say is heard this often
+CLOCK_SECONDS = 60.0  # how far two clocks may differ without a remark
+BEAT_SECONDS = 3.0  # how often an idle party sends a sign of life
 DEAF_SECONDS = 30.0  # silence after which a connection is dead; the largest frame must fit into it
 RETRY_SECONDS = (0.05, 1.0)  # first and longest pause between two attempts to reach a peer
 OPTIONS = [
@@ -51,9 +51,9 @@ OPTIONS = [
     ("grpc.max_receive_message_length", FRAME_BYTES),
     ("grpc.enable_http_proxy", 0),
     ("grpc.so_reuseport", 0),  # a port that is taken is an error, not shared
-    # Nothing here finds a half-open connection in time: gRPC 1.85 waits 60 s for the answer to a
-    # ping, and with less it breaks a slow line, where the answer queues behind megabytes of data.
-    # Links beat by themselves. The timeout below is TCP's, for data that nobody confirms.
+    # No gRPC setting detects a half-open connection in time: gRPC 1.85 waits 60 s for the answer to
+    # a ping, and a shorter timeout breaks a slow line, where the answer queues behind megabytes of
+    # data. So links send their own signs of life. The timeout below is TCP's, for unconfirmed data.
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.ping_timeout_ms", 600_000),
@@ -73,7 +73,7 @@ class Keys:
     certificate: Path
     key: Path
     domain: str = DOMAIN  # of the names that TLS checks; empty: a party's name alone
-    # What its certificate calls a party, where that is not its name
+    # A party's common name in its certificate, where that is not the party's name
     called: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -88,14 +88,14 @@ class Keys:
         return self.called.get(party, party)
 
     def party(self, common_name: str) -> str:
-        """Whose certificate it is."""
+        """The party that a certificate's common name stands for."""
         known = {name: party for party, name in self.called.items()}
         return known.get(common_name, "" if common_name in self.called else common_name)
 
 
 @dataclass(frozen=True)
 class Lost:
-    """A peer that will not talk to us, whatever we do."""
+    """A peer that cannot be won back: it refuses this party for good."""
 
     error: Refused
 
@@ -122,7 +122,7 @@ class Mesh:
         """
         self.me, self.hub, self.inbox = me, hub, SimpleQueue[Event | Lost]()
         self.barred: dict[str, str] = {}  # members that may not come back, and why
-        self.when_full = self._pause  # what a sender does while there is no room; may raise
+        self.when_full = self._pause  # called by a sender while there is no room; may raise
         self._keys, self._listen, self._dial = keys, listen, dict(dial)
         self._accept, self._relayed, self._log = accept, relayed, log
         self._agreed = dict(agreed)
@@ -150,15 +150,15 @@ class Mesh:
         self._thread(self._watch)
 
     def send_part(self, peer: str, part: Part, tail: Sequence[bytes | memoryview]) -> None:
-        """A part of a message to any member, directly or through the hub."""
+        """Send a part of a message to any member, directly or through the hub."""
         self.links[self.hub if peer in self._relayed else peer].send(self.when_full, part, tail)
 
     def expect_end(self) -> None:
-        """All is said: from now on a connection that ends is nothing to speak of."""
+        """Everything has been sent: from now on a connection that ends is not worth a report."""
         self._ending = True
 
     def close(self, seconds: float = 2.0) -> None:
-        """Let what was sent arrive, then end all connections."""
+        """Wait until everything sent has arrived, then end all connections."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and any(
             link.up and not link.flushed() for link in self.links.values()
@@ -185,7 +185,7 @@ class Mesh:
     # ---- what everybody must agree on ----------------------------------------------------------
 
     def _check(self, body: Body, peer: str) -> Hello:
-        """A peer's first words, if it may come back and fits; else Unfit says why not."""
+        """A peer's hello, if the peer may come back and fits; otherwise Unfit says why not."""
         if peer in self.barred:
             raise Unfit(self.barred[peer])
         hello = fitting(body, peer, self.me, self._agreed)
@@ -218,8 +218,8 @@ class Mesh:
         if not bound:
             raise FederationError(
                 [
-                    f"'{self.me}' cannot listen at {address}: the port is taken, needs rights, or "
-                    "the address is not this machine's. Stop what uses it, or give another one"
+                    f"'{self.me}' cannot listen at {address}: the port is taken or needs rights, "
+                    "or the address is not this machine's. Free the port, or give another address"
                 ]
             )
         server.start()
@@ -251,12 +251,12 @@ class Mesh:
             yield self._refuse(who, str(error))
             return
         self._log(f"connected with '{who}', who dialled")
-        yield self._hello(link)  # before whatever the peer has missed
+        yield self._hello(link)  # before the frames that the peer has missed
         while (data := connection.queue.get()) is not None:
             yield data
 
     def _caller(self, context: grpc.ServicerContext) -> tuple[str, str]:
-        """Who dialled, and why not to answer."""
+        """Who dialled, and the reason not to answer, if there is one."""
         shown = context.auth_context()
         names = [name.decode(errors="replace") for name in shown.get("x509_common_name", [])]
         who = self._keys.party(names[0]) if len(names) == 1 else "somebody without a name"
@@ -289,7 +289,7 @@ class Mesh:
             pause = min(2 * pause, RETRY_SECONDS[1])
 
     def _dial_once(self, peer: str, address: str) -> str:
-        """Talk until the connection ends; why it did."""
+        """Talk until the connection ends, and return why it ended."""
         link = self.links[peer]
         credentials = grpc.ssl_channel_credentials(
             _bytes(self._keys.authority), _bytes(self._keys.key), _bytes(self._keys.certificate)
@@ -345,11 +345,11 @@ class Mesh:
     def _read(
         self, link: Link, connection: Connection, requests: Any, first: SimpleQueue[bytes | None]
     ) -> None:
-        """Everything one dialling peer sends; the hello goes to whoever answers."""
+        """Read everything that one peer sends over a connection."""
         why = "the connection was closed"
         try:
             first.put(next(requests, None))
-            for data in requests:  # none comes before our own hello has arrived there
+            for data in requests:  # none comes before our own hello has arrived at the peer
                 link.incoming(connection, data)
         except CodecError as error:
             why = str(error)
@@ -364,7 +364,7 @@ class Mesh:
             link.detach(connection, why)
 
     def _route(self, peer: str, part: Part) -> Inbox:
-        """Where a part goes: to this party, or on to another one that its sender cannot reach."""
+        """Where a part goes: to this party, or to another one that its sender cannot reach."""
         if part.sender != peer and (peer != self.hub or part.sender not in self._relayed):
             raise CodecError(f"'{peer}' sent a message in the name of '{part.sender}'")
         if part.receiver == self.me or self.me != self.hub or part.receiver not in self.links:
@@ -372,11 +372,11 @@ class Mesh:
         return self._passing[peer]
 
     def _pass_on(self, parts: SimpleQueue[Event | None]) -> None:
-        """What one party sends to others. Not done by whoever reads: one that waits for room reads
-        no acks, and two of them would wait for each other for ever."""
+        """Relay what one party sends to others. A reading thread must not do this: while it waits
+        for room it reads no acks, and two such threads would wait for each other for ever."""
         while (event := parts.get()) is not None:
             if not isinstance(event, Arrived) or not isinstance(event.content, Part):
-                continue  # nothing else is put here
+                continue  # only parts are relayed
             part = event.content
             try:
                 self.links[part.receiver].send(self._pause, part, [event.tail])
@@ -389,7 +389,7 @@ class Mesh:
             raise CodecError("closing")
 
     def _watch(self) -> None:
-        """Break connections that are dead, or in which a frame went missing: it will come again."""
+        """Break connections that are dead or miss a frame: missing frames are then sent again."""
         while not self._closing.wait(0.25):
             for link in self.links.values():
                 link.beat(BEAT_SECONDS)
@@ -402,7 +402,7 @@ class Mesh:
                     link.break_off()
 
     def _refuse(self, who: str, *reasons: str) -> bytes:
-        """Say why not, here and to whoever dialled: the frame that ends its connection."""
+        """Log why a peer is refused, and return the frame that says so and ends its connection."""
         told = tuple(reason[:REASON_LETTERS] for reason in reasons[:MOST_REASONS])
         if who in self.links:
             self.links[who].trouble = "; ".join(told)

@@ -1,1 +1,1 @@
-"""What hides things on the wire: keys and masks, groups and noise with a budget, encryption."""
+"""Protection of messages: keys and masks, groups and noise with a budget, encryption."""

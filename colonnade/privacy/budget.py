@@ -1,27 +1,28 @@
-"""FedEmb's rows with a guarantee: clipped, noised to measure, and counted until it is enough.
+"""Releases with a differential privacy guarantee: rows are clipped and noised, and a budget counts.
 
     1. clip       every sample's vector to ‖·‖₁ ≤ C                              clip_rows
     2. average    a sample that changes moves the mean of its group, of s members,
                   by Δ = 2C / s in L1 at most, and no other mean                 sensitivities
     3. noise      Laplace(0, b = Δ / ε) on every entry                           release
-    4. count      all releases of l and of θ, of all rounds, against ε in all    Budget
+    4. count      all releases of l and of θ, of all rounds, against the total ε    Budget
 
 **What is protected**: one sample's vector at one client. Whoever sees all that was released, and
 knows all other samples, can tell two vectors of this sample apart only within (ε, δ), as long as
 everything else is the same.
 
-**What is not.** (a) The networks: they were trained on the sample, and the weights of the public
-part are sent without noise, so this is no differentially private training. (b) The membership:
-that the sample is in this group, and with k-means or class groups what put it there. (c) Its
-label, through (a) and (b). (d) A person at M clients is covered by M budgets, Mε at worst. (e) What
-else is computed from unprotected rows and shown, C and PPM among it. (f) A step that is repeated
-after a crash and does not come out the same to the bit: a release that is in no book. (g) Rounding:
+**What is not protected.** (a) The networks: they were trained on the sample, and the weights of the
+public part are sent without noise, so this is not differentially private training. (b) The
+membership: that the sample is in this group and, with k-means or class groups, why. (c) Its label,
+through (a) and (b). (d) A person at M clients is covered by M budgets, at worst Mε. (e) Anything
+else that is computed from unprotected rows and shown, such as C and PPM. (f) A step that is
+repeated after a crash and does not give the same bits: that release is not counted. (g) Rounding:
 the proof is about real numbers.
 
-Why one number suffices for a release of many coordinates: a change of Δ in one coordinate is the
-worst that can be done with Δ in L1. To move several is group privacy, step by step, for which a
-log-concave noise has no slack. With δ = 0 the ε of all releases add up (basic composition); for
-δ > 0 they come to less, which dp-accounting works out from privacy loss distributions.
+One number suffices for a release of many coordinates, because a change of Δ in one coordinate is
+the worst case of a change of Δ in L1. Moving several coordinates is group privacy, step by step,
+for which log-concave noise has no slack. With δ = 0 the ε of all releases add up (basic
+composition); for δ > 0 the total is less, and dp-accounting computes it from privacy loss
+distributions.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ def clip_rows(x: Tensor, bound: float) -> Tensor:
             "a row with NaN or infinite values cannot be clipped, and would leave without noise: "
             "the training has diverged; try a smaller lr"
         )
-    # A hair below: entries are rounded, and the norm must not come out above the bound.
+    # Slightly below: entries are rounded, and the norm must not exceed the bound.
     factors = bound * (1 - torch.finfo(x.dtype).eps) / norms
     return torch.where(norms <= bound, x.detach(), (x.detach() * factors).to(x.dtype))
 
@@ -62,7 +63,7 @@ def clip_rows(x: Tensor, bound: float) -> Tensor:
 def sensitivities(grouping: Grouping, bound: float) -> Tensor:
     """Δ of each group, float64 (groups,): 2C / s; the worst is that of the smallest group.
 
-    One sample belongs to one group, so each may have noise to its own measure.
+    One sample belongs to one group, so each group may have noise of its own scale.
     """
     return 2 * bound / grouping.sizes.double()
 
@@ -82,7 +83,7 @@ def release(
 
 @dataclass(frozen=True)
 class Budget:
-    """(ε, δ) for all releases of one party together, and what of it is gone.
+    """(ε, δ) for all releases of one party together, and how much of it is spent.
 
     `released` is plain data. Budget(8, 1e-6, me.state.setdefault("released", [])) counts in the
     party's own state, so that checkpoints hold it and a resumed run goes on counting.
@@ -108,7 +109,7 @@ class Budget:
         return _composed(self.released, self.delta)
 
     def spend(self, epsilon: float, count: int = 1) -> int:
-        """Enter `count` releases of ε each, or refuse them; how many there were before them."""
+        """Count `count` releases of ε each, or refuse them; returns how many came before them."""
         _check_positive("epsilon", epsilon)
         _check_positive("count", count)
         after = _composed([*self.released, [epsilon, count]], self.delta)
@@ -142,7 +143,7 @@ class Budget:
 
 
 def _composed(releases: Releases, delta: float) -> float:
-    """ε of them all at δ: by basic composition or by the accountant, whichever shows less.
+    """The total ε at δ: by basic composition or by the accountant, whichever is smaller.
 
     Both are upper bounds. The accountant has none for δ near 0.
     """
@@ -152,10 +153,10 @@ def _composed(releases: Releases, delta: float) -> float:
     from dp_accounting import LaplaceDpEvent
     from dp_accounting.pld import PLDAccountant
 
-    # Coarser steps make the bound larger, never wrong. So many keep it small, and
-    # the accountant quick.
+    # Coarser steps make the bound larger, never wrong. This many keep it small and the accountant
+    # quick.
     step = max(min(epsilon for epsilon, _ in releases) / 100, total / 2e4)
-    # That the sample is replaced, not added or removed, is in the 2 of Δ already.
+    # The factor 2 of Δ already covers that a sample is replaced, not added or removed.
     accountant = PLDAccountant(value_discretization_interval=step)
     for epsilon, count in releases:
         accountant.compose(LaplaceDpEvent(1 / epsilon), int(count))  # b / Δ

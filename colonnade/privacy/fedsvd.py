@@ -1,4 +1,4 @@
-"""FedSVD: the left singular vectors of columns that several parties hold, and that none shows.
+"""FedSVD: the left singular vectors of columns that several parties hold and do not show.
 
 S = [S_1 | … | S_K] has the shared rows of all parties side by side, S = U Σ Vᵀ (Eq. 1 to 3
 of the paper; the masks are those of Chai et al., KDD 2022).
@@ -11,9 +11,9 @@ of the paper; the masks are those of Chai et al., KDD 2022).
                     5. A S B = Û Σ V̂ᵀ; the leading q columns of Û go back      left_vectors
     task party      6. U = Aᵀ Û, signs fixed                                   unmask
 
-`left_vectors_of` is all of it in one process.
+`left_vectors_of` runs all steps in one process.
 
-**Who learns what**, as long as nobody colludes and everybody keeps to the protocol:
+**Who learns what**, as long as nobody colludes and everybody follows the protocol:
 
 * The server sees A S B, so it learns the size of S, all singular values Σ, and Û; neither a row
   nor a column of S. It sees no Ŝ_k alone, only the sum: the printed concatenation [Ŝ_t | Ŝ_d]
@@ -23,21 +23,21 @@ of the paper; the masks are those of Chai et al., KDD 2022).
   Gram matrix of the other one, S_d S_dᵀ = U Σ² Uᵀ − S_t S_tᵀ, and so S_d up to a rotation. Σ is
   never returned, but **that alone does not help: where q is the full rank and no column depends
   on others, Σ follows from U and S_t**, by the linear equations S_tᵀ U Σ⁻² Uᵀ S_t = I, to the last
-  digit. The paper returns all of U. Take a q well below the rank: the equations are then short of
-  the rest, and U of the part of S_d that lies in it.
-* The key generator knows A and B, and sees no data. With the server it can open S, so these two
-  must not be one organisation.
-* A party that colludes with the server takes A off and subtracts its own part: with two parties,
-  the other's S_d B_d is left, that is S_d up to a rotation. That it stays a rotation is why
-  nobody gets the seed of B, or more of B than its own rows.
+  digit. The paper returns all of U. Choose q well below the rank: the equations then lack the
+  remaining vectors, and U lacks the part of S_d that lies in their span.
+* The key generator knows A and B, and sees no data. Together with the server it can reveal S, so
+  these two must not be one organisation.
+* A party that colludes with the server removes A and subtracts its own part: with two parties, the
+  other's S_d B_d is left, that is S_d up to a rotation. To keep it at a rotation, no party gets the
+  seed of B, or more of B than its own rows.
 
 **Blocks.** A and B are block-diagonal behind a secret shuffle, in equal blocks of `block` rows or
 a few more; 0 makes them dense. Blocks of size b leave the span of each block
 visible: the server sees every b rows (b columns) of S up to a rotation among themselves, hence
 the singular values of every such block, and, from the norms of its rows, which blocks hold large
-values. No block is ever smaller than b: one row alone would be sent as it is, up to its sign. The
-columns of all parties are spread evenly over the blocks of B, since a block with columns of one
-party alone would show them outside of any sum.
+values. No block is ever smaller than b: a single row would be sent as it is, up to its sign. The
+columns of all parties are spread evenly over the blocks of B, because a block with columns of one
+party alone would show them outside any sum.
 
 **Precision.** 48 fractional bits leave ±2^15 / K for a value: standardise the columns. float64
 finds U to about 1e-13 · σ₁ / (distance to the next singular value), float32 to 1e-7 of it.
@@ -66,7 +66,7 @@ from colonnade.privacy.masking import Elements, Masks, Moment, Ring
 BLOCK = 100  # rows of a block of A and of B; the authors' later code takes 10 or 100
 FRACTION = 48  # bits behind the point: 2^-48 is 4e-15
 SEED_BYTES = 32
-STRIP_BYTES = 2**26  # what is masked, sent and added at once
+STRIP_BYTES = 2**26  # masked, sent and added at once
 PURPOSE = "fedsvd"
 FEWEST = 2  # parties: the sum of one is its own matrix
 
@@ -74,7 +74,7 @@ Strip = dict[str, Tensor | bytes]  # what Masks.mask makes: int64 values and a t
 
 
 def new_seed() -> bytes:
-    """For one mask of one run; whoever has it has the mask."""
+    """A fresh seed for one mask of one run; whoever has the seed has the mask."""
     return secrets.token_bytes(SEED_BYTES)
 
 
@@ -138,7 +138,7 @@ class ColumnMask:
 def row_mask(
     seed: bytes, rows: int, *, block: int = BLOCK, dtype: torch.dtype = torch.float64
 ) -> RowMask:
-    """A, the same at every party that has the seed; which must not be the seed of B."""
+    """A, the same at every party that has the seed. The seed must differ from that of B."""
     words = _Words(seed, "rows")
     order = words.shuffled(rows)
     return RowMask(order, tuple(words.orthogonal(size, dtype) for size in _sizes(rows, block)))
@@ -147,7 +147,7 @@ def row_mask(
 def column_masks(
     seed: bytes, widths: Sequence[int], *, block: int = BLOCK, dtype: torch.dtype = torch.float64
 ) -> list[ColumnMask]:
-    """B_1, …, B_K for parties with so many columns each. Each party gets its own, not the seed."""
+    """B_1, …, B_K for parties with these widths. Each party gets its own B_k, never the seed."""
     words = _Words(seed, "columns")
     # Each party's columns in a random order, and all parties' spread evenly over the blocks.
     columns = [words.shuffled(width) for width in widths]
@@ -165,9 +165,9 @@ def column_masks(
 
 
 class _Words:
-    """Random numbers that nobody without the seed can foresee: AES-256 in counter mode.
+    """Random numbers that nobody can predict without the seed: AES-256 in counter mode.
 
-    The generators of NumPy and PyTorch are not made for that; PyTorch uses 32 bits of a seed.
+    The generators of NumPy and PyTorch are not made for this; PyTorch uses 32 bits of a seed.
     """
 
     def __init__(self, seed: bytes, purpose: str) -> None:
@@ -184,7 +184,7 @@ class _Words:
         return np.frombuffer(self._stream.update(bytes(8 * count)), dtype="<u8")
 
     def shuffled(self, count: int) -> Tensor:
-        # 64-bit keys: two alike are as good as impossible, and would be harmless.
+        # 64-bit keys: two equal ones are practically impossible, and would be harmless.
         return torch.from_numpy(np.argsort(self._draw(count), kind="stable"))
 
     def orthogonal(self, size: int, dtype: torch.dtype) -> Tensor:
@@ -220,7 +220,7 @@ def _bounds(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 
 
 def standardised(matrix: Tensor) -> Tensor:
-    """By its own statistics: only then is one party's scale like another's."""
+    """Standardise by the matrix's own statistics, so that all parties' scales are alike."""
     spread = matrix.std(0, correction=0)
     flat = spread <= 1e-12 * matrix.abs().amax(0)
     return (matrix - matrix.mean(0)) / torch.where(flat, 1.0, spread)
@@ -233,7 +233,7 @@ def mask_matrix(matrix: Tensor, a: RowMask, b: ColumnMask) -> Tensor:
 
 @dataclass(frozen=True)
 class WideRing(Ring):
-    """A ring for matrices: it decodes to float64, and says what to do about values too large."""
+    """A ring for matrices: it decodes to float64, and its errors say how to avoid large values."""
 
     def encode(self, values: Tensor) -> Elements:
         scaled = values.detach().cpu().numpy().astype(np.float64, order="C")
@@ -263,7 +263,7 @@ def ring_for(parties: int, fraction: int = FRACTION) -> WideRing:
 
 
 def to_strips(masked: Tensor, masks: Masks) -> Iterator[Strip]:
-    """Ŝ_k in the ring, under the pairwise masks; so many rows at once, for as long as it lasts."""
+    """Ŝ_k in the ring, under the pairwise masks, in strips of rows."""
     for rows, moment in strips_of(masked.shape):
         yield masks.mask(masked[rows], moment)
 
@@ -289,7 +289,7 @@ def from_strips(
 
 
 def strips_of(shape: Sequence[int]) -> Iterator[tuple[slice, Moment]]:
-    """The rows of a matrix that are masked at once, and the moment of their mask."""
+    """The strips of a matrix: rows that are masked at once, and the moment of their mask."""
     rows, width = shape
     step = max(1, STRIP_BYTES // (8 * max(1, width)))
     for number, start in enumerate(range(0, rows, step)):
@@ -299,8 +299,8 @@ def strips_of(shape: Sequence[int]) -> Iterator[tuple[slice, Moment]]:
 def left_vectors(matrix: Tensor, q: int = 0) -> Tensor:
     """Û: the leading q left singular vectors, (rows, q); 0, or more than the rank: all there are.
 
-    By the singular value decomposition itself. The eigenvectors of matrix · matrixᵀ would be
-    quicker, but squaring loses all below 1e-8 · σ₁, and what it leaves is not good to 1e-9.
+    Computed by the singular value decomposition itself. The eigenvectors of matrix · matrixᵀ would
+    be quicker, but squaring loses everything below 1e-8 · σ₁, and the rest is not exact to 1e-9.
     """
     rows, width = matrix.shape
     # A wide matrix is L Q with Q orthogonal, so that L, (rows, rows), has its singular vectors.
@@ -332,7 +332,7 @@ def fix_signs(vectors: Tensor) -> Tensor:
 
 
 def pairwise_masks(names: Sequence[str], server: str, fraction: int = FRACTION) -> dict[str, Masks]:
-    """Masks for every party and the server with fresh secrets, as an agreement of keys has them.
+    """Masks for every party and the server with fresh secrets, as after an agreement on keys.
 
     For one process. Over a network each pair agrees on its own secret: see `keys`.
     """
@@ -361,7 +361,7 @@ def left_vectors_of(
 ) -> Tensor:
     """Steps 1 to 6 in one process: the leading q columns of U, (rows, q), of all side by side.
 
-    q         0, all of U, is for checks: it gives away the others' Gram matrix, see above
+    q         0, all of U, is for checks: it reveals the others' Gram matrix, see above
     matrices  (shared rows, own columns) of each party, the task party's first
     seed      for A and B, to repeat a result to the last bit; without it they are fresh
     block     rows in a block of A and of B; 0: dense

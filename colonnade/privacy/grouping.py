@@ -1,13 +1,13 @@
-"""Groups of samples: what a party sends is the mean of a group, not a sample's own vector.
+"""Groups of samples: a party sends the mean of a group, not a sample's own vector.
 
     random_groups    a random split that all parties derive from one seed; nothing is sent for it
     kmeans_groups    vectors that lie near each other; one party finds and publishes them
-    class_groups     random within each class; alike wherever the labels and the seed are
+    class_groups     random within each class; equal where the labels and the seed are equal
     single_groups    every sample on its own: no aggregation
 
 A mean hides its members only among each other. A group of one hides nothing, and k-means makes
-such groups. The membership itself tells which samples one party finds alike (k-means), or which
-ones have the same label (class groups).
+such groups. The membership itself reveals which samples are similar at one party (k-means), or
+which have the same label (class groups).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.nn import functional as F
 from colonnade.errors import Diverged, WireError
 from colonnade.wire import Value
 
-ITERATIONS = 5  # of Lloyd's algorithm: groups need to be alike, not the best there are
+ITERATIONS = 5  # of Lloyd's algorithm: groups must be similar, not optimal
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,7 @@ class Grouping:
     """Which group each sample belongs to; every group has a member."""
 
     membership: Tensor  # int64 (rows,), on the CPU: 0 … groups - 1, row by row
-    groups: int  # R; what is left of the number that was asked for
+    groups: int  # R; at most the number asked for
 
     @cached_property
     def sizes(self) -> Tensor:
@@ -66,10 +66,10 @@ def random_groups(rows: int, groups: int, seed: int) -> Grouping:
 
 
 def kmeans_groups(x: Tensor, groups: int, seed: int) -> Grouping:
-    """k-means over the rows of x, (rows, width); clusters that end empty are left out.
+    """k-means over the rows of x, (rows, width); clusters that end empty are omitted.
 
-    Full passes from randomly drawn rows. Mini-batches lose many clusters where rows often repeat,
-    as in KDD, and k-means++ takes far longer to begin than these passes take in all.
+    It makes full passes from randomly drawn rows. Mini-batches lose many clusters where rows often
+    repeat, as in KDD, and the start of k-means++ takes far longer than all of these passes.
     """
     groups = _at_most(len(x), groups)
     if groups == len(x):
@@ -83,7 +83,7 @@ def kmeans_groups(x: Tensor, groups: int, seed: int) -> Grouping:
     from threadpoolctl import threadpool_limits
 
     kmeans = KMeans(groups, init="random", n_init=1, max_iter=ITERATIONS, random_state=seed % 2**32)
-    # Sums of several threads differ in their last bits, and then some rows change their cluster.
+    # With several threads sums differ in their last bits, and some rows change their cluster.
     with threadpool_limits(1, "openmp"), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # fewer different rows than clusters
         found = torch.from_numpy(kmeans.fit_predict(x.detach().cpu().numpy()))
@@ -94,8 +94,8 @@ def kmeans_groups(x: Tensor, groups: int, seed: int) -> Grouping:
 def class_groups(labels: Tensor, groups: int, seed: int) -> Grouping:
     """Random groups of one label each, in proportion to the class sizes, one per class or more.
 
-    Fewer groups than classes become as many as classes. The groups of a class follow each other,
-    in the order of the labels, and their sizes differ by at most one.
+    There are at least as many groups as classes. The groups of a class follow each other, in the
+    order of the labels, and their sizes differ by at most one.
     """
     _, classes, counts = labels.cpu().unique(return_inverse=True, return_counts=True)
     groups = max(_at_most(len(labels), groups), len(counts))
@@ -111,12 +111,12 @@ def class_groups(labels: Tensor, groups: int, seed: int) -> Grouping:
 
 
 def single_groups(rows: int) -> Grouping:
-    """Every row is a group: `means` gives the rows back."""
+    """Every row is a group: `means` returns the rows."""
     return Grouping(torch.arange(_at_most(rows, rows)), rows)
 
 
 def published(membership: Value, rows: int) -> Grouping:
-    """The grouping that another party sent as its membership alone; a broken one is refused."""
+    """The grouping behind a membership that another party sent; an invalid one is refused."""
     if (
         not isinstance(membership, Tensor)
         or membership.dtype != torch.int64

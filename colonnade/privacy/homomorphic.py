@@ -2,15 +2,15 @@
 
     the holder of the key                             the other party
     1. pack X                                    →    2. X·Y + mask, on what it cannot read
-    3. open it, add something of its own         →    4. take the mask away
+    3. open it, add something of its own         →    4. subtract the mask
 
-Two schemes do it, behind the same few calls:
+Two schemes have this interface:
 
     Paillier   one ciphertext per number, exact integers: paillier.py
-    Clear      the same arithmetic on plain numbers: it hides nothing, and does not pretend to
+    Clear      the same arithmetic on plain numbers: it hides nothing, and says so
 
 **Not claimed**: protection against a party that breaks the protocol. Nobody proves that a
-ciphertext was made as it should be.
+ciphertext was made correctly.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LIBRARIES = {"paillier": "gmpy2"}  # what a scheme needs to be installed
 
 
 class Holder(Protocol):
-    """The party that has the private key; `public` is what it gives away of it."""
+    """The party that has the private key; `public` is the public key."""
 
     public: Tensor  # uint8 (bytes,)
 
@@ -71,7 +71,7 @@ class Multiplier(Protocol):
         """X·Y + mask + plus for a packed X of this shape, (p, q); transposed: Xᵀ·Y + …"""
 
     def unmask(self, words: Tensor, mask: Tensor) -> Tensor:
-        """What `open` made of a masked product, without the mask: float64 (p, r)."""
+        """Subtract the mask from a masked product that `open` opened: float64 (p, r)."""
 
 
 def require(encryption: str) -> None:
@@ -85,7 +85,7 @@ def require(encryption: str) -> None:
 
 
 def holder(encryption: str, name: str, key_bits: int, fraction: int) -> Holder:
-    """A fresh private key, of which nothing is ever written anywhere."""
+    """A fresh private key, which is never written anywhere."""
     require(encryption)
     return PaillierHolder(name, key_bits, fraction) if encryption == "paillier" else Clear()
 
@@ -93,7 +93,7 @@ def holder(encryption: str, name: str, key_bits: int, fraction: int) -> Holder:
 def multiplier(
     encryption: str, public: Tensor, owner: str, key_bits: int, fraction: int
 ) -> Multiplier:
-    """What the other party does with the public key of `owner`."""
+    """The other party's side, with the public key of `owner`."""
     require(encryption)
     if encryption == "paillier":
         return PaillierMultiplier(public, owner, key_bits, fraction)
@@ -101,20 +101,20 @@ def multiplier(
 
 
 def rounded(values: Tensor, fraction: int) -> Tensor:
-    """To multiples of 2^-fraction, as the encoding for Paillier does: float64."""
+    """Round to multiples of 2^-fraction, as Paillier's encoding does: float64."""
     return torch.round(values.double() * 2.0**fraction) * 2.0**-fraction
 
 
 def noise(shape: Sequence[int], size: float, fraction: int, *, seeded: bool) -> Tensor:
     """Uniform between -size and size, in multiples of 2^-fraction: float64, on the CPU.
 
-    seeded  from the party's own reproducible numbers, where nothing is protected; else from the
-            operating system
+    seeded  drawn from the party's own reproducible numbers, where nothing is protected; otherwise
+            from the operating system
     """
     steps = 2 * math.floor(size * 2.0**fraction) + 1
     if seeded:
         drawn = torch.randint(steps, tuple(shape))
-    else:  # 63 bits modulo less than 2^48: no number is more likely by 2^-15 of its share
+    else:  # 63 bits modulo less than 2^48: the bias of any number is below a factor of 2^-15
         raw = np.frombuffer(secrets.token_bytes(8 * math.prod(shape)), np.uint64) >> np.uint64(1)
         drawn = torch.from_numpy((raw % np.uint64(steps)).astype(np.int64)).reshape(tuple(shape))
     return (drawn - steps // 2).double() * 2.0**-fraction

@@ -1,4 +1,4 @@
-"""A secret key for every pair of parties, over a relay that nobody has to trust.
+"""Agrees on a secret key for every pair of parties, over a relay that nobody has to trust.
 
     every member k                                      the active party (a member too)
     1. draw an ephemeral X25519 key, send its public half   →   2. send all public halves to all
@@ -7,7 +7,7 @@
     6. K_kj = HKDF-SHA256(X25519(k, j), salt = session, info = purpose, names, transcript)
 
 Every signature covers every fresh key, so a changed, replayed or swapped message is refused, and
-a session that starts anew, also after a crash, has keys that never existed before.
+a session that starts again, also after a crash, has new keys.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ KINDS = (PUBLIC_KEYS, SIGNATURES)
 async def passive_keys(
     me: Party, active: Peer, passives: Sequence[Peer], purpose: str
 ) -> dict[str, bytes]:
-    """The secret this party shares with each other member, by name."""
+    """Agree as a passive party: the secret shared with each other member, by name."""
     members = [active.name, me.name, *(peer.name for peer in passives)]
     agreement = Agreement(_identity(me), members, purpose)
     active.send(PUBLIC_KEYS, {me.name: agreement.public})  # 1.
@@ -47,7 +47,7 @@ async def passive_keys(
 
 
 async def active_keys(me: Party, passives: Sequence[Peer], purpose: str) -> dict[str, bytes]:
-    """The same for the relay, which is one of the members and can read no other pair's secret."""
+    """The same for the relay, which is a member and cannot read another pair's secret."""
     agreement = Agreement(_identity(me), [me.name, *(peer.name for peer in passives)], purpose)
     publics = {me.name: agreement.public} | await _gather(me, passives, PUBLIC_KEYS)
     for peer in passives:
@@ -80,19 +80,19 @@ def _identity(me: Party) -> Identity:
 
 
 def seal(secret: bytes, purpose: str, content: bytes) -> bytes:
-    """What only the other of a pair can read; once per secret and purpose, for the nonce is 0."""
+    """Encrypt for the other of a pair; only once per secret and purpose, because the nonce is 0."""
     return _cipher(secret, purpose).encrypt(bytes(12), content, None)
 
 
 def unseal(secret: bytes, purpose: str, text: bytes) -> bytes:
-    """What `seal` was given; anything else is refused."""
+    """Decrypt what `seal` encrypted; anything else is refused."""
     from cryptography.exceptions import InvalidTag
 
     try:
         return _cipher(secret, purpose).decrypt(bytes(12), text, None)
     except InvalidTag:
         raise Untrusted(
-            f"what came sealed ({purpose}) was changed, or is of another pair"
+            f"the sealed message ({purpose}) was changed, or belongs to another pair"
         ) from None
 
 
@@ -120,7 +120,7 @@ class Agreement:
         self._transcript = b""
 
     def sign(self, publics: Mapping[str, bytes]) -> bytes:
-        """Step 3: vouch for everything that was agreed on; the relay's list is checked first."""
+        """Step 3: sign everything that was agreed on, after a check of the relay's list."""
         me = self._identity.name
         self._expect(publics, 32, "public keys")
         if publics[me] != self.public:
@@ -152,8 +152,8 @@ class Agreement:
                 continue
             try:
                 shared = self._key.exchange(X25519PublicKey.from_public_bytes(self._publics[other]))
-            except ValueError:  # a point of small order would make the secret known to everybody
-                raise Untrusted(f"'{other}' sent '{me}' a public key that is no key") from None
+            except ValueError:  # a point of small order would make the secret public
+                raise Untrusted(f"'{other}' sent '{me}' an invalid public key") from None
             pair = _hashed(*(name.encode() for name in sorted((me, other))), self._transcript)
             derivation = HKDF(SHA256(), 32, salt=self._identity.session.encode(), info=pair)
             found[other] = derivation.derive(shared)
@@ -175,7 +175,7 @@ class Agreement:
 
 
 def _hashed(*parts: bytes) -> bytes:
-    """A digest in which no two lists of parts look alike: every part is preceded by its length."""
+    """A digest that differs for all lists of parts: every part is preceded by its length."""
     digest = hashlib.sha256()
     for part in parts:
         digest.update(len(part).to_bytes(8, "little") + part)

@@ -1,4 +1,4 @@
-"""Pairwise masks: the sum of all parties' values is learnt, and no single party's (security §1).
+"""Pairwise masks: the receiver learns the sum of all parties' values, and no single party's.
 
     party i                                                            the active party 0
     1. x_i → fixed point in Z_2^b; NaN, Inf and too large values are refused
@@ -6,7 +6,7 @@
        added for i < j, subtracted for i > j                      →    3. check every tag
        with a tag under K_i0 over the masked bytes                     4. Σ masked = Σ fixed point
 
-What is learnt is the sum, and with it whatever the sum of this moment tells: no more, no less.
+The receiver learns this moment's sum, and what follows from it: no more, no less.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Elements = NDArray[Any]  # uint32 or uint64, elements of the ring
 
 
 class Moment(NamedTuple):
-    """What a mask is for; every party derives the same, and none is ever masked twice."""
+    """The moment of a mask; every party derives the same one, and none is used twice."""
 
     purpose: str  # "train", "eval/test"
     epoch: int
@@ -65,9 +65,9 @@ class Ring:
         return float(largest // self.terms) / float(2**self.fraction)
 
     def encode(self, values: Tensor) -> Elements:
-        """Rounded to units of 2^-f; what would not come back is refused, never wrapped."""
+        """Round to units of 2^-f; a value out of range is refused, never wrapped."""
         if not values.numel():
-            raise MaskError("there are no rows to mask: leave the empty batch out")
+            raise MaskError("there are no rows to mask: omit the empty batch")
         scaled = values.detach().cpu().numpy().astype(np.float64, order="C")
         np.multiply(scaled, 2.0**self.fraction, out=scaled)
         np.rint(scaled, out=scaled)
@@ -94,7 +94,7 @@ class Ring:
 
 
 class Masks:
-    """One party's secrets with the others, spent message by message."""
+    """One party's secrets with the others; each moment's mask is used once."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Masks:
         *,
         constant: bool = False,
     ) -> None:
-        """constant: one ring element per pair for the whole run, as the paper writes it."""
+        """constant: one ring element per pair for the whole run, as in EASTER's paper."""
         self.ring = ring
         self._name, self._active, self._constant = name, active, constant
         self._secrets = dict(secrets)
@@ -139,7 +139,7 @@ class Masks:
         shape: Sequence[int] | None = None,
     ) -> Tensor:
         """Steps 3 and 4, for the active party: the sum over all passive parties, as float32."""
-        if messages.keys() != self._secrets.keys():  # the sum of some would tell of the others
+        if messages.keys() != self._secrets.keys():  # the sum of some would reveal the others
             raise MaskError(
                 f"'{self._name}' has masked values of {', '.join(messages)}; only the sum over "
                 f"{', '.join(self._secrets)} may be opened"
@@ -172,7 +172,7 @@ class Masks:
         if not hmac.compare_digest(tag, _tag(self._secrets[name], name, moment, elements)):
             raise Untrusted(
                 f"'{self._name}' refuses the masked values of '{name}' at {_place(moment)}: they "
-                "were changed on the way, belong to another moment, or come from somebody else"
+                "were changed on the way, belong to another moment, or come from another party"
             )
         return elements
 
@@ -194,7 +194,7 @@ class Masks:
         if place <= self._spent.get(moment.purpose, (-1, -1)):
             raise MaskError(
                 f"'{self._name}' has already masked or opened values at {_place(moment)}: a second "
-                "use would give away their difference. Start anew, with fresh keys"
+                "use would reveal their difference. Start again, with fresh keys"
             )
         self._spent[moment.purpose] = place
 

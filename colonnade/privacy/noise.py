@@ -1,12 +1,12 @@
-"""What FedEmb does to the rows before it sends them, and how much that changes them.
+"""Changes FedEmb's rows before they are sent, and measures how much they change.
 
     generalise        the paper's Algorithm 2: the values of a column in steps
     laplace           its perturbation: additive noise, Laplace(0, b)
-    secret_laplace    the same noise for where it must hold against whoever knows all the rest
+    secret_laplace    the same noise from a secret, for a receiver that knows everything else
     ppm               its Eq. 4: the relative change, in L1
 
-**Heuristics: no guarantee follows from b or from PPM.** For one, the noise must be fitted to how
-much a single sample can change a row, and all releases must be counted: see `budget`.
+**Heuristics: no guarantee follows from b or from PPM.** A guarantee needs noise fitted to how much
+a single sample can change a row, and a count of all releases: see `budget`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def generalise(x: Tensor, share: float) -> Tensor:
     """Algorithm 2 on (R, width): groups of N_ε = share · R neighbours take their least value.
 
     Column by column: sort, cut into consecutive groups, replace, restore the order. N_ε is
-    rounded to a whole number, half up. What is left over at the upper end joins the last group,
-    so that none is smaller than N_ε. Where N_ε is 1 or less, nothing changes.
+    rounded to a whole number, half up. Rows left over at the upper end join the last group, so that
+    no group is smaller than N_ε. If N_ε is 1 or less, nothing changes.
     """
     if not 0 <= share <= 1:
         raise ValueError(f"share = {share}: from 0 to 1")
@@ -42,10 +42,10 @@ def generalise(x: Tensor, share: float) -> Tensor:
 
 
 def laplace(x: Tensor, scale: float | Tensor, generator: torch.Generator) -> Tensor:
-    """x with i.i.d. Laplace(0, b) noise, b = scale; one b for all, or what spreads over x.
+    """x with i.i.d. Laplace(0, b) noise, b = scale: one b, or a tensor that broadcasts over x.
 
-    The generator lies on the CPU, so all devices draw alike. Whoever knows its seed can take the
-    noise off again: a receiver must not, and PyTorch uses only 32 bits of a seed.
+    The generator is on the CPU, so all devices draw alike. Whoever knows its seed can subtract the
+    noise, so a receiver must not know it; and PyTorch uses only 32 bits of a seed.
     """
     words = torch.empty(x.shape, dtype=torch.int64).random_(generator=generator)  # 63 bits each
     return _added(x, scale, words)
@@ -54,9 +54,9 @@ def laplace(x: Tensor, scale: float | Tensor, generator: torch.Generator) -> Ten
 def secret_laplace(x: Tensor, scale: float | Tensor, secret: bytes, number: int) -> Tensor:
     """The same noise from AES-256, under a key for this secret, number and x alone.
 
-    Nobody without the secret can foresee any of it, also from all the rest. The same x gives the
-    same bytes, so a step that is repeated after a crash tells nothing new; another x gets other
-    noise, so no two releases can be subtracted.
+    Nobody can predict it without the secret, not even from all other values. The same x gives the
+    same bytes, so a step that is repeated after a crash reveals nothing new; a different x gets
+    different noise, so no two releases can be subtracted.
     """
     from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
@@ -76,11 +76,11 @@ def ppm(original: Tensor, processed: Tensor, grouping: Grouping | None = None) -
     """One term of Eq. 4, ‖q(l) − l‖₁ / ‖l‖₁ over all entries; 0: nothing was changed.
 
     Each sample's own vector, (rows, width), is compared with the row that was sent for its group,
-    (groups, width). Without a grouping, row by row: ppm(grouping.means(x), processed) is what
-    generalisation and noise did to the aggregated rows.
+    (groups, width). Without a grouping rows are compared one by one: ppm(grouping.means(x),
+    processed) is the change by generalisation and noise alone.
 
-    The caller takes the smaller one of the terms of l and θ. This measures how much was changed,
-    not what a receiver can find out.
+    The caller takes the smaller of the terms of l and θ. This measures how much was changed, not
+    what a receiver can find out.
     """
     if grouping is not None:
         processed = processed[grouping.membership.to(processed.device)]
@@ -95,8 +95,8 @@ def ppm(original: Tensor, processed: Tensor, grouping: Grouping | None = None) -
 def _added(x: Tensor, scale: float | Tensor, words: Tensor) -> Tensor:
     """Inversion: of 63 random bits, 53 give the size of the noise and one its sign.
 
-    Added in float64 and rounded to x's own precision only then, which leaves next to nothing of
-    the pattern by which the last bits of such sums tell their terms (Mironov 2012).
+    The noise is added in float64, and only then is the sum rounded to x's own precision. This
+    removes nearly all of the pattern in the last bits that reveals the terms (Mironov 2012).
     """
     size = -((words >> 10).double().add_(0.5).mul_(2.0**-53)).log()
     noise = torch.where(words & 1 == 1, size, -size).to(x.device)

@@ -1,13 +1,13 @@
-"""Paillier's encryption (Paillier 1999): sums and products of numbers that one cannot read.
+"""Paillier's encryption (Paillier 1999): sums and products of numbers that stay encrypted.
 
     [m] = (1 + n)^m · r^n mod n²     [a]·[b] = [a + b]     [a]^y = [a·y]
 
 n = p·q is public, r is random; only the party that knows p and q can open [m]. Matrices are
 encrypted number by number in fixed point, as whole numbers, so products are exact. Every answer is
-blinded again with a fresh r, and masks hide a product but for a statistical distance of 2^-50.
+blinded again with a fresh r, and masks hide a product up to a statistical distance of 2^-50.
 
 Messages are bytes: a digest of the public key, then every ciphertext in a fixed number of bytes.
-All that arrives is checked before it is used.
+Everything that arrives is checked before it is used.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class PaillierHolder:
         return torch.tensor(opened, dtype=torch.float64).reshape(shape)
 
     def _encrypt(self, number: int) -> Any:
-        """r^n modulo n² by halves: x^p mod p² is a random one modulo p², and so for q."""
+        """r^n modulo n² by halves: x^p mod p² is a random one modulo p², and likewise for q."""
         squares = self._p**2, self._q**2
         low, high = (
             pow(1 + secrets.randbelow(int(prime) - 1), prime, square)
@@ -223,7 +223,7 @@ def _prime(bits: int) -> Any:
 
 
 def _encoded(values: Tensor, fraction: int, name: str) -> list[list[int]]:
-    """Fixed point, as whole numbers; what would not come back is refused, never wrapped."""
+    """Fixed point, as whole numbers; a value out of range is refused, never wrapped."""
     scaled = np.rint(values.detach().cpu().double().numpy() * 2.0**fraction)
     if not np.abs(scaled).max(initial=0.0) < 2.0**VALUE_BITS:  # also NaN
         raise MaskError(
@@ -236,7 +236,7 @@ def _encoded(values: Tensor, fraction: int, name: str) -> list[list[int]]:
 
 
 def _at_product_scale(values: Tensor, fraction: int, name: str) -> list[int]:
-    """The same with twice the fraction bits, where products are; flat."""
+    """The same with twice the fraction bits, as products have; flat."""
     scaled = np.rint(values.detach().cpu().double().numpy().reshape(-1) * 2.0 ** (2 * fraction))
     if not np.abs(scaled).max(initial=0.0) < 2.0**126:
         raise MaskError(f"'{name}': a mask or value that is not finite, or far too large")
@@ -244,7 +244,7 @@ def _at_product_scale(values: Tensor, fraction: int, name: str) -> list[int]:
 
 
 def _ciphertexts(message: Tensor, seal: bytes, count: int, n: Any, name: str) -> list[Any]:
-    """Every one checked: so many, below n², and invertible."""
+    """The ciphertexts of a message, checked: their count, each below n² and invertible."""
     import gmpy2
 
     raw = _unsealed(message, seal, name)
@@ -288,7 +288,7 @@ def _centred(number: int) -> float:
 
 
 def _seal(public: Tensor) -> bytes:
-    """Which key a ciphertext belongs to: a mistake is then found before anything is opened."""
+    """A digest of the public key, to find ciphertexts of another key before any is opened."""
     return hashlib.sha256(public.numpy().tobytes()).digest()[:SEAL_BYTES]
 
 

@@ -1,14 +1,14 @@
 """Rows that may leave a party: grouped, averaged, protected and counted, by one call.
 
-    1. group      rows that are told as one; settled at the first release, then kept     grouping
+    1. group      rows that are released as one; fixed at the first release              grouping
     2. average    one mean for each group                                                grouping
     3. protect    Laplace noise, and values in steps: neither guarantees anything        noise
-                  or, with `epsilon`: clip, add noise to measure, count the release      budget
-    4. measure    how far that moved the rows from themselves: PPM                       noise
+                  or, with `epsilon`: clip, add calibrated noise, count the release      budget
+    4. measure    how far the released rows are from the original ones: PPM              noise
 
-The noise of `epsilon` comes from a secret that must outlive a crash. A party that drew another
-one would release the same rows with other noise, which can be averaged away. So each party first
-keeps its secret in a checkpoint (`prepare`), and nobody goes on before all have done so
+The noise of `epsilon` comes from a secret that must survive a crash. A party that drew a new
+secret would release the same rows with different noise, which can be averaged away. So each party
+first keeps its secret in a checkpoint (`prepare`), and nobody goes on before all have done so
 (`all_prepared`, at the hub).
 """
 
@@ -44,7 +44,7 @@ KINDS = (MEMBERSHIP, READY)
 
 @dataclass(frozen=True)
 class Release:
-    """How rows are told, and what of a budget there is for it."""
+    """How rows are released, and with which budget."""
 
     groups: int = 0  # 0: every row by itself
     grouping: Literal["random", "kmeans", "class"] = "random"
@@ -63,12 +63,12 @@ class Release:
         return [READY] * (self.epsilon > 0) + [MEMBERSHIP] * bool(shared)
 
     def check(self, me: Party) -> None:
-        """Refuse, before anything is trained, what a crash would make unsafe."""
+        """Refuse, before anything is trained, settings that a crash would make unsafe."""
         if self.epsilon and not me.schedule.checkpoint_epochs:
             raise ConfigError(
                 [
-                    "epsilon needs checkpoints, [checkpoint] epochs = 1: else a resumed run would "
-                    "release everything once more"
+                    "epsilon needs checkpoints, [checkpoint] epochs = 1: otherwise a resumed run "
+                    "would release everything again"
                 ]
             )
 
@@ -83,7 +83,7 @@ class Release:
             await hub.recv(READY)
 
     async def all_prepared(self, me: Party, parties: Sequence[Peer]) -> None:
-        """The hub's side of `prepare`: its checkpoints lie at the same places."""
+        """The hub's side of `prepare`: it has checkpoints at the same positions."""
         for _ in me.epochs("secret", int(self.epsilon > 0)):
             pass
         for _ in me.epochs("ready", int(self.epsilon > 0)):
@@ -95,7 +95,7 @@ class Release:
     async def of(
         self, me: Party, others: Sequence[Peer], **matrices: Tensor
     ) -> tuple[Grouping, list[Tensor]]:
-        """The groups, and what is told of each matrix, (rows, width): (groups, width).
+        """The groups, and the released form of each matrix, (rows, width): (groups, width).
 
         others  the parties that group the same rows
         """
@@ -103,7 +103,7 @@ class Release:
         groups = await self._grouping(me, others, values[0])
         if groups.groups == len(values[0]):
             me.remark(
-                f"every row is told by itself: {len(values[0]):,} rows, groups = {self.groups}"
+                f"every row is released by itself: {len(values[0]):,} rows, groups = {self.groups}"
             )
         told = [protected(me, one, groups, self) for one in values]
         terms = [ppm(one, sent, groups) for one, sent in zip(values, told, strict=True)]
@@ -112,14 +112,14 @@ class Release:
         return groups, told
 
     def caveats(self, table: str, instead: str = "") -> list[str]:
-        """What must be said about a run that tells rows like this.
+        """The caveats of a run that releases rows like this.
 
-        instead  what the method tells beside the rows, which no protection of them covers
+        instead  what the method sends beside the rows, which their protection does not cover
         """
         said = []
         if self.grouping == "class" and self.groups:
             said.append(
-                "labels decide who is in a group: the server can tell the class of every group"
+                "labels decide who is in a group: the server can infer the class of every group"
             )
         heuristics = {"noise": self.noise, "generalise": self.generalise}
         asked = [f"{key} = {value}" for key, value in heuristics.items() if value]
@@ -127,17 +127,17 @@ class Release:
             said.append(instead)
         elif self.epsilon:
             said.append(
-                f"epsilon = {self.epsilon} covers what one client tells of each row's vectors "
-                "(what M clients tell of the same person: M times that at worst); not the public "
+                f"epsilon = {self.epsilon} covers what one client releases of each row's vectors "
+                "(for M clients that hold the same person, M times that at worst); not the public "
                 "part of the networks, not who is in a group, not rows that are evaluated"
             )
         elif asked:
             said.append(
-                f"no guarantee: nothing follows from [{table}] {' and '.join(asked)} for anybody's "
-                "privacy. epsilon would give one"
+                f"no guarantee: [{table}] {' and '.join(asked)} guarantees nobody's privacy. "
+                "epsilon would give a guarantee"
             )
         if self.clip != Release.clip and not self.epsilon:
-            said.append(f"clip = {self.clip} clips nothing: it goes with epsilon")
+            said.append(f"clip = {self.clip} has no effect without epsilon")
         return said
 
     async def _grouping(self, me: Party, others: Sequence[Peer], rows: Tensor) -> Grouping:
@@ -157,7 +157,7 @@ class Release:
             return class_groups(labels, self.groups, seed)
         if not self.alike:
             return kmeans_groups(rows, self.groups, seed)
-        # The groups of the party whose name comes first are everybody's.
+        # The party whose name comes first determines the groups of all.
         leader = min(others, key=lambda peer: peer.name, default=None)
         if leader is not None and leader.name < me.name:
             return published(await leader.recv(MEMBERSHIP), len(rows))
@@ -168,7 +168,7 @@ class Release:
 
 
 def protected(me: Party, values: Tensor, groups: Grouping, how: Release) -> Tensor:
-    """2. and 3. of one matrix; raises BudgetSpent, and tells nothing, when the budget is over."""
+    """Steps 2 and 3 for one matrix; raises BudgetSpent, and releases nothing, beyond the budget."""
     if how.epsilon:
         told = _released(me, values, groups, how)
     else:

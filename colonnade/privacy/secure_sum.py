@@ -1,10 +1,10 @@
-"""A sum at one receiver, of which it learns no single term: keys, masks and messages in one object.
+"""A sum whose receiver learns no single term: keys, masks and messages in one object.
 
     every member: agree on a secret with every other member, over a relay      (privacy/keys.py)
     every sender: mask its values for this moment and send them         →   the receiver adds all
                                                                             (privacy/masking.py)
 
-Senders are all members but the receiver and those who take part in the agreement alone.
+Senders are all members except the receiver and those who take part only in the agreement.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SecureSum:
     ) -> SecureSum:
         """Agree with all members, and be ready to send or to receive.
 
-        relay     who passes the keys on; None: this party
+        relay     who relays the keys; None: this party
         others    the other members; their order is that of the relay's messages
         purpose   what all members sign: the same words at all of them
         ring      the numbers for a sum of so many terms

@@ -1,1 +1,1 @@
-"""What a method is written with: its declaration, a party, a recipe, an identity."""
+"""The types with which a method is written: its declaration, a party, a recipe, an identity."""

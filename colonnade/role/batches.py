@@ -1,4 +1,4 @@
-"""A party's rows in batches, on its device and prepared as its models take them."""
+"""Divides a party's rows into batches, prepared for its models and on its device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from colonnade.data import Moves, Preparation, Split
 from colonnade.errors import ColonnadeError
 from colonnade.partition import Rectangle, cut
 
-CHUNK_BYTES = 16 << 20  # prepared rows held at once: one gather for many batches
+CHUNK_BYTES = 16 << 20  # prepared rows in memory at once: one gather serves many batches
 EVALUATION_ROWS = 1000  # a batch without gradients
 
 
@@ -26,11 +26,11 @@ class Batch:
     ids: Tensor  # int64 (batch,)
     owner: str = "this party"
     rows: Tensor | None = None  # int64 (batch,): their positions in the split; training only
-    flips: Tensor | None = None  # bool (batch,): which images are mirrored; None: none is
+    flips: Tensor | None = None  # bool (batch,): which images are mirrored; None: no image is
 
     @property
     def labels(self) -> Tensor:
-        """The labels, for a role that must have them."""
+        """The labels; an error if the party has none."""
         if self.y is None:
             raise ColonnadeError(f"the role of '{self.owner}' needs labels, and it holds none")
         return self.y
@@ -41,10 +41,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Intake:
-    """How rows become what models take; tables come prepared, and nothing is done to them."""
+    """Turns rows into input of models; tables come prepared and do not change."""
 
     preparation: Preparation | None
-    window: Rectangle | None  # what is cut out of a whole image, after it is moved
+    window: Rectangle | None  # the part that is cut out of a whole image after it is moved
     margin: tuple[int, int, int, int]  # pixels by which an image is enlarged, as for F.pad
 
     def made(self, x: Tensor, moves: Moves | None) -> Tensor:
@@ -54,7 +54,7 @@ class Intake:
         return self._moved(self.preparation.to_float(x), moves)
 
     def flips(self, moves: Moves, span: slice) -> Tensor:
-        """Which tiles are mirrored: none, where the whole image was before it was cut."""
+        """Which tiles are mirrored: none if the whole image was mirrored before it was cut."""
         flips = moves.flips[span]
         return flips if self.window is None else torch.zeros_like(flips)
 
@@ -83,7 +83,7 @@ def batched(
     moves = moves and moves.to(split.x.device)
     row_bytes = 4 * max(1, split.x[:1].numel())
     chunk = size * max(1, CHUNK_BYTES // (row_bytes * size))
-    # Chunks lie at the same places after a resume: equal memory alignment, equal bits.
+    # Chunks begin at the same rows after a resume: equal memory alignment gives equal bits.
     for low in range(start * size // chunk * chunk, len(split), chunk):
         span = slice(low, low + chunk)
         some = (

@@ -1,4 +1,4 @@
-"""Who a party is to the others: a signing key of its own, and the public keys it trusts."""
+"""A party's identity: its own signing key, and the public keys that it trusts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Identity:
     """One party's long-term Ed25519 key and everybody's public one, agreed on beforehand."""
 
     name: str
-    session: str  # which run and which attempt: a signature of another session is worth nothing
+    session: str  # the run and the attempt: a signature of another session is refused
     trusted: Mapping[str, bytes]  # party: raw public key
     key: Ed25519PrivateKey = field(repr=False)
 
@@ -30,7 +30,7 @@ class Identity:
         from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
         if name not in self.trusted:
-            raise Untrusted(f"'{self.name}' was shown a signature of '{name}', whom it cannot know")
+            raise Untrusted(f"'{self.name}' received a signature of '{name}', whose key it lacks")
         try:
             Ed25519PublicKey.from_public_bytes(self.trusted[name]).verify(signature, content)
         except InvalidSignature:
@@ -41,7 +41,7 @@ class Identity:
 
 
 def simulated(names: Sequence[str], session: str) -> dict[str, Identity]:
-    """Identities made for one run: in one process nobody else could vouch for them."""
+    """Identities made for one run in one process, where there is nobody to certify them."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     keys = {name: Ed25519PrivateKey.generate() for name in names}

@@ -1,4 +1,4 @@
-"""The modules and optimisers of one party, by name: made once, saved, restored."""
+"""Keeps the modules and optimisers of one party by name: made once, saved, restored."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Thing = TypeVar("Thing")
 
 
 class Kept:
-    """What a party keeps under a name, and what waits in a checkpoint to be kept again."""
+    """A party's modules and optimisers by name, and saved states that wait to be restored."""
 
     def __init__(self, recipe: Recipe, device: torch.device) -> None:
         self._recipe, self._device = recipe, device
@@ -27,18 +27,18 @@ class Kept:
         self._saved: dict[str, Any] = {}
 
     def keep(self, name: str, make: Callable[[], Thing]) -> Thing:
-        """What is kept under this name; made now if it never was, restored if it was saved."""
+        """The thing of this name: made now if it never was, restored if it was saved."""
         if name not in self._things:
             random = random_state(self._device)
             thing = make()
             if isinstance(thing, nn.Module):
-                # Convolutions are quicker with the channels last; other layers do not mind.
+                # Convolutions are faster with the channels last; other layers are not affected.
                 thing.to(self._device, memory_format=torch.channels_last)  # type: ignore[call-overload]
                 if self._recipe.precision == "bfloat16":
                     compute_in_bfloat16(thing, self._device)
             if name in self._saved:
                 store.restore(thing, self._saved.pop(name))
-                # Drawn when it was made for the first time; that must not happen twice.
+                # Its random numbers were drawn when it was first made, and must not be drawn twice.
                 set_random_state(random, self._device)
             self._things[name] = thing
             if isinstance(thing, torch.optim.Optimizer):
@@ -47,13 +47,13 @@ class Kept:
         return kept
 
     def drop(self, name: str) -> None:
-        """Let go of a module or optimiser that has done its work."""
+        """Remove a module or optimiser that is no longer needed."""
         self._saved.pop(name, None)
         gone = self._things.pop(name, None)
         self._optimizers = [o for o in self._optimizers if o is not gone]
 
     def holds(self, name: str) -> bool:
-        """Whether something is kept under this name, or waits in a checkpoint to be."""
+        """Whether there is a thing of this name, or a saved state that waits to be restored."""
         return name in self._things or name in self._saved
 
     def modules(self) -> dict[str, nn.Module]:
@@ -62,7 +62,7 @@ class Kept:
 
     def weights(self) -> dict[str, dict[str, Tensor]]:
         """The state of every module, by name: parameters and buffers."""
-        # After a resume also of modules that the role did not need again, without optimisers.
+        # Includes saved states of modules that the role has not needed since a resume.
         unused = {name: kept for name, kept in self._saved.items() if "param_groups" not in kept}
         return unused | {name: dict(kept.state_dict()) for name, kept in self.modules().items()}
 
@@ -71,7 +71,7 @@ class Kept:
         return hashlib.sha256(codec.encode(self.weights())).hexdigest()
 
     def load(self, saved: Mapping[str, Any]) -> None:
-        """Restore these when `keep` is asked for them: trained modules, or a checkpoint's all."""
+        """Restore these states as `keep` asks for them: trained modules, or a whole checkpoint."""
         self._saved = dict(saved)
 
     def snapshot(self) -> dict[str, Any]:
@@ -79,9 +79,9 @@ class Kept:
         return {name: kept.state_dict() for name, kept in self._things.items()} | self._saved
 
     def set_rates(self, epochs_done: float, epochs: int) -> None:
-        """The learning rate is a function of the position alone, so a resume needs no scheduler."""
+        """Set the learning rates by the position alone, so that a resume needs no scheduler."""
         factor = rate_factor(self._recipe, epochs_done, epochs)
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
-                if "initial_lr" in group:  # else its rate stays as it is
+                if "initial_lr" in group:  # otherwise its rate does not follow the schedule
                     group["lr"] = group["initial_lr"] * factor

@@ -27,7 +27,7 @@ class Role:
     predict: RoleProgram
     features: bool = True  # False: a party that brings labels only may play it
     rows: bool = True  # False: a helper of the protocol, such as a server, which brings none
-    # (options, number of passive parties): the Kinds it may send; None: any of the method's
+    # (options, number of passive parties): the Kinds it may send; None: all of the method's Kinds
     sends: Callable[[Any, int], Sequence[Kind]] | None = None
 
 
@@ -46,7 +46,7 @@ class Prologue:
     """A phase that ends before the first message: runs that agree so far may share it."""
 
     phase: str
-    options: tuple[str, ...]  # all that it depends on
+    options: tuple[str, ...]  # the names of all options that it depends on
 
 
 @dataclass(frozen=True)
@@ -61,19 +61,19 @@ class RowRules:
     # Whether the label holder's labels are lent to all parties
     everyone_labelled: Callable[[Any], bool] = lambda options: False
     ids_only: bool = False  # it needs the ids of the rows, and neither features nor labels
-    # Of own files every party keeps all rows, and me.common tells which of them all have; who
-    # predicts needs nobody else
+    # With own files every party keeps all its rows, and me.common names those that all parties
+    # have; a party predicts without the others
     all_rows: bool = False
-    # Whether it runs on the data before they were split, at one imagined party
+    # Whether it runs on the data before the split, at one imagined party
     pooled: Callable[[Any], bool] = lambda options: False
 
 
 @dataclass(frozen=True)
 class Network:
-    """What a method's networks are, and what they take."""
+    """What a method requires of its networks and their input."""
 
     model: str = ""  # the one network it works with; empty: any
-    images: bool = False  # every party's rows are parts of images, whose places are known
+    images: bool = False  # every party's rows are parts of images, at known places
     # Whether images are moved as a whole before they are cut: pixels then cross between parties
     moved_whole: Callable[[Any], bool] = lambda options: False
 
@@ -82,37 +82,37 @@ class Network:
 class Membership:
     """Who talks with whom, and who may be missing."""
 
-    hub: str = ""  # the role of whom all others are connected with; empty: the label holder
-    elastic: bool = False  # parties may go, go on alone and come back while the others go on
-    absent: bool = False  # it may train on and predict without some of its passive parties
+    hub: str = ""  # the role of the hub; empty: the label holder
+    elastic: bool = False  # parties may go, continue alone and come back while the others go on
+    absent: bool = False  # it may train and predict without some of its passive parties
 
 
 @dataclass(frozen=True)
 class About:
-    """What the user is told about a method and a run of it: reports do not know methods by name."""
+    """What reports say about a method and a run of it, so that they need not know its name."""
 
     title: str = ""  # as its authors write it; empty: the method's name
-    trained: str = ""  # what its parties "trained"; empty: they trained "with" the title
+    trained: str = ""  # completes "the parties trained …"; empty: "trained with" the title
     reference: str = ""  # the paper
-    # What must be said about a run with these options: in its log, config.toml and report
+    # The caveats of a run with these options, for its log, config.toml and report
     caveats: Callable[[Any], Sequence[str]] = lambda options: ()
-    # Whether another run with one seed ends with the same weights: no fresh secrets stay in them
+    # Whether a second run with the same seed ends with the same weights
     repeats: Callable[[Any], bool] = lambda options: True
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What is known of a run when its method is asked whether it can do it; None: not yet known."""
+    """What is known of a run when its method is asked whether it can run; None: not yet known."""
 
     options: Any
-    validation: float | None = None  # the share of rows that is held out to decide by
+    validation: float | None = None  # the share of rows held out for decisions
     widths: Sequence[int] | None = None  # numbers per row of the parties with features
-    passives: Sequence[str] | None = None  # the passive parties that are there
+    passives: Sequence[str] | None = None  # the passive parties that are present
 
 
 @dataclass(frozen=True)
 class Method:
-    """One method: all that a runtime, the config and the report need to know about it.
+    """One method: everything that a runtime, the config and the report need to know about it.
 
     The first five fields are enough for most methods.
     """
@@ -129,9 +129,9 @@ class Method:
     signs: Callable[[Any], bool] = lambda options: False  # every party needs me.identity
     # Why these options need all parties in one process; empty: they do not
     simulated: Callable[[Any], str] = lambda options: ""
-    # Raises a MethodError or ConfigError where it cannot do its work; asked whenever more is known
+    # Raises a MethodError or ConfigError if it cannot run; called whenever more is known
     check: Callable[[Circumstances], None] = lambda known: None
-    start: Prologue | None = None  # what parties do before the first message, where it is long
+    start: Prologue | None = None  # a long phase that parties finish before the first message
     about: About = About()
 
     def __post_init__(self) -> None:
@@ -150,22 +150,22 @@ class Method:
         return self.about.title or self.name
 
     def told(self, options: object) -> dict[str, Any]:
-        """What a result says about the method, so that a report needs to know nothing more."""
+        """What a result states about the method, so that a report need not know the method."""
         repeats = self.about.repeats(options)
         return {"title": self.title, "trained": self.about.trained, "repeats": repeats}
 
     def sent_by(self, role: str, options: object, passives: int) -> tuple[Kind, ...]:
-        """What a party in this role may send: what its policy must allow, and no more."""
+        """The Kinds that a party in this role may send, and its policy must allow."""
         sends = self.roles[role].sends
         return self.kinds if sends is None else tuple(sends(options, passives))
 
     def check_absent(
         self, absent: Collection[str], cast: Mapping[str, str], options: object
     ) -> None:
-        """Refuse to do without a party that this method needs."""
+        """Refuse the absence of a party that this method needs."""
         if not absent:
             return
-        if self.membership.elastic:  # everybody predicts alone
+        if self.membership.elastic:  # every party predicts alone
             if strangers := sorted(name for name in absent if name not in cast):
                 there = ", ".join(cast)
                 raise MethodError(f"absent = '{strangers[0]}': no such party; there are {there}")
@@ -200,9 +200,9 @@ def bind(
     """Start a role's program with the peers that its parameters name.
 
     A parameter named like a role ("active") is the one party that plays it; with an "s"
-    ("passives") it is the list of all others that play it, in the order of the parties. Those
-    who are `absent` keep their place in it, as peers that are not present; whether a method can
-    do without them, `Method.check_absent` says.
+    ("passives") it is the list of all others that play it, in the order of the parties. `absent`
+    parties keep their place in it, as peers that are not present; `Method.check_absent` checks
+    whether the method can do without them.
     """
     if me.name in absent:
         raise MethodError(f"'{me.name}' is absent: its role must not be started")
@@ -233,12 +233,12 @@ def _peers(
         found = [name for name, role in cast.items() if role == parameter]
         if len(found) != 1:
             raise MethodError(
-                f"'{program}' asks for the one '{parameter}', but {found} play it: "
+                f"'{program}' asks for one '{parameter}', but {found} play that role: "
                 f"name the parameter '{parameter}s' to get them all"
             )
         return Peer(found[0], wire, found[0] not in absent)
     if parameter.endswith("s"):
-        # A role that nobody plays, or only oneself, gives an empty list.
+        # A role that nobody else plays gives an empty list.
         return [
             Peer(name, wire, name not in absent)
             for name, role in cast.items()

@@ -45,10 +45,10 @@ class Party:
         view: View | None = None,
         names: Sequence[str] = (),
     ) -> None:
-        self.names = tuple(names)  # of its own rows, where these are still to be aligned
-        self.common: Tensor | None = None  # ids of those that all parties have, in a common order
-        self.view = view  # what it sees of every image, where its rows are parts of images
-        # Simulation only: training images are whole, and this is cut out after they are moved.
+        self.names = tuple(names)  # of its own rows, if these are still to be aligned
+        self.common: Tensor | None = None  # ids of the rows that all have, in a common order
+        self.view = view  # its part of every image, if its rows are parts of images
+        # Simulation only: training images are whole, and this part is cut out after they are moved.
         self.window: Rectangle | None = None
         self.margin = (0, 0, 0, 0)  # pixels by which its images are enlarged, as for F.pad
         self.name, self.role, self.recipe, self.schedule = name, role, recipe, schedule
@@ -56,20 +56,20 @@ class Party:
         self.splits = {key: _to(split, device) for key, split in splits.items()}
         self.progress = Progress(schedule, device, self.labelled)
         self.kept = Kept(recipe, device)  # modules and optimisers, by name
-        self.identity: Identity | None = None  # its signing key, where the method needs one
+        self.identity: Identity | None = None  # its signing key, if the method needs one
         self.spent: dict[str, float] = defaultdict(float)  # seconds, by purpose; see `timing`
         self.state: dict[str, Any] = {}  # a method's own variables; kept in checkpoints
-        self.shelf: dict[str, Tensor] = {}  # large ones that never change: written only once
-        self.exhibits: dict[str, Tensor] = {}  # what an attack made, for a simulation to score
-        self.source = ""  # the file of the program that plays its role; `bind` says so
+        self.shelf: dict[str, Tensor] = {}  # large tensors that never change: written only once
+        self.exhibits: dict[str, Tensor] = {}  # an attack's output, for a simulation to score
+        self.source = ""  # the file of the program that plays its role; set by `bind`
         self.history: list[dict[str, Any]] = []
         # Predicted classes of the last evaluation: split -> measure -> party -> (rows,)
         self.predictions: dict[str, dict[str, dict[str, Tensor]]] = {}
-        self.figures: dict[str, float] = {}  # what it measured beside accuracies, as it is now
-        self.remarks: list[str] = []  # what the user should know about this very run
+        self.figures: dict[str, float] = {}  # the last values of measures beside accuracy
+        self.remarks: list[str] = []  # what the user should know about this run
         self.on_epoch: Callable[[str, dict[str, Any]], None] | None = None
         self.on_checkpoint: Callable[[Party], None] | None = None
-        # Between two steps: a role that only computes has to hear of others, too.
+        # Called between two steps, because a role that only computes must hear of the others, too.
         self.on_step: Callable[[], None] | None = None
         self.on_phase_end: Callable[[Party], None] | None = None
         self._log: dict[str, list[Tensor]] = defaultdict(list)  # "loss", or "loss/shop"
@@ -98,7 +98,7 @@ class Party:
     def take(self, rows: Tensor) -> None:
         """Keep only these of its rows, by their ids and in this order; new ids are 0, 1, 2 …
 
-        Or, where a method goes on with all rows: remember them in `common`.
+        If the method goes on with all rows, remember these in `common` instead.
         """
         self.common = rows
         if self.schedule.all_rows:
@@ -113,12 +113,12 @@ class Party:
         return self.kept.keep(name, make)
 
     def drop(self, *names: str) -> None:
-        """Let go of modules and optimisers that have done their work."""
+        """Remove modules and optimisers that are no longer needed."""
         for name in names:
             self.kept.drop(name)
 
     def holds(self, name: str) -> bool:
-        """Whether something is kept under this name, or waits in a checkpoint to be."""
+        """Whether there is a thing of this name, or a saved state that waits to be restored."""
         return self.kept.holds(name)
 
     def optimizer(
@@ -133,7 +133,7 @@ class Party:
     def epochs(self, phase: str = "train", count: int | None = None) -> Iterator[int]:
         """Count the epochs of a phase from wherever the last checkpoint left it.
 
-        A phase of one epoch is how to do something exactly once, also across a resume.
+        Use a phase of one epoch to do something exactly once, also across a resume.
         """
         count = self.schedule.epochs if count is None else count
         at = self.progress
@@ -151,11 +151,11 @@ class Party:
         self._between_steps()
 
     def enough(self) -> None:
-        """The phase has ended before its last epoch; nothing of the present one was done."""
+        """End the phase before its last epoch; nothing of the present epoch was done."""
         self.progress.enough = True
 
     def pass_by(self, phase: str, count: int) -> None:
-        """Let the epochs of a phase go by in which others work and this party has nothing to do.
+        """Pass through the epochs of a phase in which only others work.
 
         It counts their steps and writes their checkpoints, so that all can go back to one place.
         """
@@ -192,7 +192,7 @@ class Party:
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Models in evaluation mode, no gradients; messages are booked as evaluation."""
-        # Layer by layer: what was frozen in evaluation mode before stays so afterwards.
+        # Layer by layer, because a layer frozen in evaluation mode must stay so.
         modules = self.kept.modules().values()
         training = [layer for kept in modules for layer in kept.modules() if layer.training]
         at = self.progress
@@ -223,15 +223,15 @@ class Party:
         return [name for name in self.splits if name != "train"] if due else []
 
     def elapse(self, seconds: float) -> None:
-        """Let virtual time pass: in one process, how slow this party is compared with others."""
+        """Let virtual time pass: in one process, it makes this party slower than others."""
         self.progress.clock += seconds
 
     # ---- what it reports ---------------------------------------------------------------------
 
     def log(self, *, of: str = "", **values: Tensor | float) -> None:
-        """Keep numbers for the epoch's mean; device tensors are read only at the epoch's end.
+        """Log numbers for the epoch's mean; device tensors are read only at the epoch's end.
 
-        of="shop" books them under another party, on whose behalf this one computed them.
+        of="shop" books them under another party, for which this one computed them.
         """
         for name, value in values.items():
             tensor = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.double)
@@ -246,13 +246,13 @@ class Party:
         self.log(**named)
 
     def remark(self, text: str) -> None:
-        """What the user should know, and only the data or the networks can tell; said once."""
+        """Report once what the user should know and only the data or the networks show."""
         if text not in self.remarks:
             self.remarks.append(text)
 
     @contextmanager
     def timing(self, purpose: str) -> Iterator[None]:
-        """Add up the seconds spent inside under a name of the report, such as "masking"."""
+        """Add the seconds spent inside to a purpose of the report, such as "masking"."""
         began = time.perf_counter()
         try:
             yield
@@ -264,7 +264,7 @@ class Party:
     ) -> None:
         """Compare the predictions for a split with this party's labels, and log the accuracy.
 
-        of       the party whose predictions they are; without it, this one's
+        of       the party that made the predictions; default: this one
         measure  "per_party" for what counts; any other name ("alone") is reported beside it
         """
         labels = self.splits[split].y
@@ -283,7 +283,7 @@ class Party:
     # ---- checkpoints -------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """All that a checkpoint needs; `resume` on a new Party takes it back."""
+        """Everything that a checkpoint needs; `resume` on a new Party restores it."""
         return self.progress.snapshot() | {
             "kept": self.kept.snapshot(),
             "state": self.state,
@@ -322,7 +322,7 @@ class Party:
     # ---- inner workings ----------------------------------------------------------------------
 
     def _intake(self) -> Intake:
-        """How its images become what its models take, as far as is known now."""
+        """How its images become input of its models, as far as is known now."""
         return Intake(self.preparation, self.window, self.margin)
 
     def _between_steps(self) -> None:
@@ -346,7 +346,7 @@ class Party:
             self.on_epoch(self.name, row)
 
     def _gathered(self, values: list[Tensor]) -> Tensor:
-        # Plain numbers, and what a checkpoint brought back, lie on the CPU.
+        # Plain numbers, and values from a checkpoint, are on the CPU.
         return torch.stack([value.to(self.device) for value in values])
 
     def _checkpoint(self) -> None:

@@ -23,7 +23,7 @@ class Stopped(KeyboardInterrupt):
 
 @dataclass(slots=True)
 class Meter:
-    """How far a party is; all that a progress display gets to see of it."""
+    """How far a party is; a progress display sees nothing else of it."""
 
     labelled: bool
     phase: str = ""
@@ -35,19 +35,19 @@ class Progress:
     """Counts epochs and steps, so that a checkpoint may fall between any two steps."""
 
     def __init__(self, schedule: Schedule, device: torch.device, labelled: bool) -> None:
-        self.phase = "setup"  # setup, train or eval: where the ledger books a message
+        self.phase = "setup"  # setup, train or eval: the ledger books messages under it
         self.clock = 0.0  # virtual seconds, in one process
         self.hop = 0  # the longest chain of messages this party has waited for
         self.steps = 0  # training steps taken, over all phases
         self.meter = Meter(labelled)
-        self.stop_at: int | None = None  # steps after which to save oneself and stop
+        self.stop_at: int | None = None  # the number of steps after which it saves and stops
         self.count = schedule.epochs  # of the phase that runs now
         self.enough = False  # the phase ends before its last epoch; nothing of this one was done
         self._schedule, self._device = schedule, device
         self._places: dict[str, list[int]] = {}  # phase -> [epoch, step]
         self._at = ""  # the phase that runs now
         self._began = 0.0
-        self._random: dict[str, Tensor] = {}  # to be put back when the saved place is reached
+        self._random: dict[str, Tensor] = {}  # restored when the saved position is reached
 
     @property
     def position(self) -> tuple[str, int, int]:
@@ -58,7 +58,7 @@ class Progress:
     # ---- epochs ------------------------------------------------------------------------------
 
     def enter(self, phase: str, count: int) -> bool:
-        """Begin the next epoch of a phase; False: it has had them all, and is left."""
+        """Begin the next epoch of a phase; False: all epochs are over, and the phase is left."""
         place = self._places.setdefault(phase, [0, 0])
         if place[0] >= count:
             self._at, self.phase = "", "setup"
@@ -72,7 +72,7 @@ class Progress:
         return True
 
     def leave(self, phase: str) -> bool:
-        """End an epoch of a phase; False: the role had enough, and the phase is over with it."""
+        """End an epoch of a phase; False: the role ended the phase early."""
         if self.enough:
             self.enough, self._places[phase][:] = False, [self.count, 0]
             return False
@@ -103,21 +103,21 @@ class Progress:
     # ---- steps -------------------------------------------------------------------------------
 
     def resume_epoch(self) -> int:
-        """The step with which to go on in this epoch, with its random numbers."""
+        """The step at which to go on in this epoch; restores its random numbers."""
         _, _, step = self.position
         if step:
             self._restore_random()
         return step
 
     def epochs_done(self, total: int) -> float:
-        """How many epochs of this phase are done, of `total` steps each; the meter is told."""
+        """How many epochs of this phase are done, of `total` steps each; updates the meter."""
         _, epoch, step = self.position
         done = epoch + step / total
         self.meter.share = done / self.count
         return done
 
     def count_step(self) -> tuple[bool, bool]:
-        """Count one step; whether a checkpoint follows it, and whether the run stops there."""
+        """Count one step; returns whether a checkpoint follows it, and whether the run stops."""
         self._places[self._at][1] += 1
         self.steps += 1
         every = self._schedule.checkpoint_steps
@@ -127,7 +127,7 @@ class Progress:
     # ---- checkpoints -------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
-        """All that a checkpoint needs of it."""
+        """Everything that a checkpoint needs of it."""
         return {
             "positions": {phase: list(place) for phase, place in self._places.items()},
             "random": random_state(self._device),
@@ -142,8 +142,8 @@ class Progress:
         self.hop, self.clock, self.steps = (snapshot[k] for k in ("hop", "clock", "steps"))
 
     def skip_to(self, phase: str, epoch: int, step: int) -> None:
-        """Leave out what lies between here and there: a step that others have already taken with
-        other members is never taken again."""
+        """Skip to a later position: a step that others have already taken with different members is
+        never taken again."""
         self._places[phase] = [epoch, step]
 
     def _restore_random(self) -> None:

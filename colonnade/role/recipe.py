@@ -1,4 +1,4 @@
-"""How a run trains: what all parties agree on, and the network, optimiser and rates of each."""
+"""How a run trains: the schedule of all parties, and the network, optimiser and rates of each."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor, nn
 
 from colonnade.toml import Bounds
 
-RATES = {"sgd": 0.05, "adagrad": 0.01, "adam": 0.001, "adamw": 0.001}  # where none is given
+RATES = {"sgd": 0.05, "adagrad": 0.01, "adam": 0.001, "adamw": 0.001}  # defaults
 
 STEPS = (0.3, 0.6, 0.8)  # of a phase: 60, 120 and 160 of 200 epochs
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """What all parties of a run agree on."""
+    """The training settings that all parties of a run agree on."""
 
     seed: int
     epochs: int
@@ -28,9 +28,9 @@ class Schedule:
     checkpoint_epochs: int = 1  # 0: never at an epoch's end
     checkpoint_steps: int = 0  # 0: never inside an epoch
     flip: bool = False  # training images: mirror half of them
-    shift: int = 0  # training images: move by up to so many pixels
+    shift: int = 0  # training images: move by up to this many pixels
     upside_down: bool = False  # training images: turn half of them
-    all_rows: bool = False  # an alignment only tells which rows all have: Party.common
+    all_rows: bool = False  # an alignment only sets Party.common and keeps all rows
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Recipe:
 def make_optimizer(
     recipe: Recipe, parameters: list[nn.Parameter], lr: float | None = None
 ) -> torch.optim.Optimizer:
-    """The recipe's optimiser; the fused kernels do the same arithmetic in one pass."""
+    """The recipe's optimiser, with fused kernels, which do the same arithmetic in one pass."""
     rate = lr or recipe.lr or RATES[recipe.optimizer]
     common: dict[str, Any] = {"lr": rate, "weight_decay": recipe.weight_decay, "fused": True}
     made: torch.optim.Optimizer
@@ -86,7 +86,7 @@ def compute_in_bfloat16(module: nn.Module, device: torch.device) -> None:
 
 
 def rate_factor(recipe: Recipe, epochs_done: float, epochs: int) -> float:
-    """What the base learning rate is multiplied by at this point of a phase."""
+    """The factor of the base learning rate at this point of a phase."""
     if recipe.warmup and epochs_done < recipe.warmup:
         return (epochs_done + 1e-3) / recipe.warmup
     if recipe.schedule == "constant":

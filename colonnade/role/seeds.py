@@ -1,4 +1,4 @@
-"""Random numbers of a run: a seed for every purpose, and the state of a party's generators."""
+"""Random numbers of a run: a seed for each purpose, and the states of a party's generators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def set_random_state(states: Mapping[str, Tensor], device: torch.device) -> None
 
 
 def _cuda_generator(device: torch.device) -> torch.Generator:
-    # torch.cuda.get_rng_state asks for the same, at ten times the price.
+    # torch.cuda.get_rng_state returns the same at ten times the cost.
     torch.cuda.init()
     number = torch.cuda.current_device() if device.index is None else device.index
     generator: torch.Generator = torch.cuda.default_generators[number]

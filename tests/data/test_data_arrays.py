@@ -57,9 +57,9 @@ def test_caller_keeps_its_own_array() -> None:
     [
         (np.zeros((2, 3, 4, 4), np.int64), "images are int64"),
         (np.zeros((2, 2, 2, 2, 2)), "shape"),
-        (np.array([["a", "b"]]), "are no numbers"),
-        (np.array([[1 + 2j]]), "no numbers"),
-        ([[1, 2], [3]], "not of one length"),
+        (np.array([["a", "b"]]), "are not numbers"),
+        (np.array([[1 + 2j]]), "not numbers"),
+        ([[1, 2], [3]], "differ in length"),
         (3.0, "have no rows"),
         (None, "have no rows"),
         ({"a": 1}, "have no rows"),
@@ -100,7 +100,7 @@ def test_later_rows_of_a_frame() -> None:
     found, same = from_arrays(later, like=columns)
     assert same == columns
     assert found.tolist() == [[3, 1], [4, -1]]
-    with pytest.raises(DataError, match="column 'town' of training is missing"):
+    with pytest.raises(DataError, match="column 'town', which training had, is missing"):
         from_arrays(later[["age"]], like=columns)
     with pytest.raises(DataError, match="column 'age' is of type"):
         from_arrays(pandas.DataFrame({"age": ["old"], "town": ["Ulm"]}), like=columns)
@@ -178,5 +178,7 @@ def test_refused_labels(y: object, why: str) -> None:
 
 def test_codes_by_known_classes() -> None:
     assert label_codes(["red", "red"], ("blue", "red")).tolist() == [1, 1]
-    with pytest.raises(DataError, match="the label in row 1 is 'pink', none of blue, red"):
+    with pytest.raises(
+        DataError, match="the label in row 1 is 'pink', which is none of the classes blue, red"
+    ):
         label_codes(["red", "pink"], ("blue", "red"))

@@ -319,7 +319,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], list[str]]] = {
         wide(a=[f"{1000 + n}/1/2" for n in range(1200)]), {}, ["column 'a'", "'1000/1/2' is a date"]
     ),
     "decimal commas": (
-        "id;a\n1;3\n2;2,5\n3;1,5\n", {}, [", line 3, column 'a'", "'2,5' has a comma", "a point"]
+        "id;a\n1;3\n2;2,5\n3;1,5\n", {}, [", line 3, column 'a'", "'2,5' has a comma", "point"]
     ),
     "a number that may not be missing": (
         wide(a=[1, 2, "", ""]), {"missing": "error"},

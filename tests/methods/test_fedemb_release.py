@@ -212,11 +212,9 @@ def test_heuristics_say_that_they_guarantee_nothing(
 ) -> None:
     """In the log and the report, which show warnings; in config.toml, which still can be read."""
     seen = train(tmp_path / "run", settings(options))
-    said = [f"no guarantee: nothing follows from [fedemb] {asked} for anybody's privacy. "] * (
-        asked != ""
-    )
+    said = [f"no guarantee: [fedemb] {asked} guarantees nobody's privacy. "] * (asked != "")
     warned = seen.result.content["warnings"]
-    assert [text.removesuffix("epsilon would give one") for text in warned] == said
+    assert [text.removesuffix("epsilon would give a guarantee") for text in warned] == said
     text = (tmp_path / "run" / "config.toml").read_text()
     assert text.startswith(f"# {said[0]}" if said else "method")
     assert config.load(tmp_path / "run" / "config.toml").options.noise == options.get("noise", 0.0)
@@ -228,7 +226,7 @@ def test_labels_of_every_row_are_not_called_those_of_groups() -> None:
 
 
 def test_a_clip_that_clips_nothing_is_told() -> None:
-    assert fedemb.caveats(FedEmb(clip=2.0)) == ["clip = 2.0 clips nothing: it goes with epsilon"]
+    assert fedemb.caveats(FedEmb(clip=2.0)) == ["clip = 2.0 has no effect without epsilon"]
     assert len(fedemb.caveats(FedEmb(clip=2.0, epsilon=1.0))) == 1
     assert not fedemb.caveats(FedEmb())
 

@@ -629,12 +629,12 @@ def test_runs_that_begin_alike_share_their_local_training(tmp_path: Path) -> Non
     [
         (
             {"epsilon": 4.0},
-            "epsilon = 4.0 covers what one client tells of each row's vectors (what M",
+            "epsilon = 4.0 covers what one client releases of each row's vectors (for M",
         ),
         ({"targets": "proportions"}, "labels leave the clients: targets = 'proportions'"),
-        ({"grouping": "class"}, "labels decide who is in a group: the server can tell the class"),
-        ({"targets": "hard", "groups": 0}, "every row is told by itself: 130 rows, groups = 0"),
-        ({"groups": 131}, "every row is told by itself: 130 rows, groups = 131"),
+        ({"grouping": "class"}, "labels decide who is in a group: the server can infer the class"),
+        ({"targets": "hard", "groups": 0}, "every row is released by itself: 130 rows, groups = 0"),
+        ({"groups": 131}, "every row is released by itself: 130 rows, groups = 131"),
         ({"cut": "layer3"}, "behind the cut stands one linear layer: means pass through it"),
     ],
 )

@@ -1795,7 +1795,7 @@ def test_nothing_but_heads_and_numbers_crosses(
         ({"mode": "async", "strategy": "fedadam"}, {}, ConfigError, "strategy = 'fedadam' has no"),
         ({"mode": "async", "weighted": True}, {}, ConfigError, "weighted = True has no meaning"),
         ({"mode": "async", "deadline": 1.0}, {}, ConfigError, "deadline = 1.0 has no meaning"),
-        (CUT | {"hidden": [4]}, RESNET, ConfigError, "hidden says what θ is where .* not cut"),
+        (CUT | {"hidden": [4]}, RESNET, ConfigError, "hidden describes θ of .* not cut"),
         ({"whole": True}, {"runtime": "process"}, ConfigError, "only a simulation may do that"),
         ({"share": "data"}, {"runtime": "process"}, ConfigError, "puts all views in one place"),
     ],

@@ -107,7 +107,7 @@ def test_one_of_several_and_unknown_roles_are_refused() -> None:
 
     async def unknown(me: Party, judge: Peer) -> None: ...
 
-    with pytest.raises(MethodError, match=r"asks for the one 'passive'.*'passives'"):
+    with pytest.raises(MethodError, match=r"asks for one 'passive'.*'passives'"):
         bind(one, _me("a"), CAST, _NoWire(), None)
     with pytest.raises(MethodError, match="has a parameter 'judge'"):
         bind(unknown, _me("a"), CAST, _NoWire(), None)

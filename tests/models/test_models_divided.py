@@ -136,7 +136,7 @@ def test_where_the_view_lies_must_be_known() -> None:
         ({"dim": 0}, "dim = 0: at least 1"),
         ({"fit_size": 0}, "fit_size = 0: at least 1"),
         ({"hidden": (8, 0)}, r"hidden = \[8, 0\]: widths"),
-        ({"hidden": (8,), "cut": "stage2"}, "hidden says what θ is"),
+        ({"hidden": (8,), "cut": "stage2"}, "hidden describes θ"),
     ],
     ids=str,
 )

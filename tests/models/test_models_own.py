@@ -91,7 +91,7 @@ def test_a_change_of_its_file_changes_the_config_hash(here: Path) -> None:
         ("missing.py:build", {}, "there is no such file"),
         ("net.py:absent", {}, "has nothing callable 'absent'"),
         ("net.py:number", {}, "has nothing callable 'number'"),
-        ("net.py:nothing", {}, "gave a NoneType, not an nn.Module"),
+        ("net.py:nothing", {}, "returned a NoneType, not an nn.Module"),
         ("net.py:narrow", {}, r"asked for 8 outputs: \(2, 8\)"),
         ("net.py:lazy", {}, "has lazy layers"),
         ("net.py:build", {"depth": 3}, "unexpected keyword argument 'depth'"),

@@ -214,7 +214,7 @@ def test_a_hello_of_protocol_1(bank: Node, folder: Path, address: str) -> None:
 def test_a_frame_that_is_no_hello(bank: Node, folder: Path, address: str) -> None:
     with stream(folder, address, pack(Frame(body=Control("stop")))) as answers:
         (reason,) = parse(next(answers))[0].body.reasons
-        assert reason == "'shop' began with something else than a hello"
+        assert reason == "'shop' did not begin with a hello"
 
 
 def test_nothing_is_said(

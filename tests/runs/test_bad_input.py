@@ -574,7 +574,7 @@ PARTIES: list[Any] = [
     ),
     pytest.param(
         {"bank": (X, Y), "shop": X}, {"bank": (X, spoilt(Y, 5, 7)), "shop": X}, DataError,
-        ["party 'bank'", "the label in row 5 is '7', none of 0, 1"], id="unknown test label",
+        ["party 'bank'", "row 5 is '7'", "none of the classes 0, 1"], id="unknown test label",
     ),
     pytest.param(
         {"bank": (X, [None, *Y[1:]]), "shop": X}, None, DataError,
@@ -626,11 +626,11 @@ PARTIES: list[Any] = [
     ),
     pytest.param(
         {"bank": (X, Y), "shop": [["a"]] * ROWS}, None, DataError,
-        ["party 'shop'", "are no numbers", "DataFrame"], id="text",
+        ["party 'shop'", "are not numbers", "DataFrame"], id="text",
     ),
     pytest.param(
         {"bank": (X, Y), "shop": [[1, 2], [3]]}, None, DataError,
-        ["party 'shop'", "not of one length"], id="ragged",
+        ["party 'shop'", "differ in length"], id="ragged",
     ),
     pytest.param(
         {"bank": (X, 3), "shop": X}, None, DataError,
@@ -638,7 +638,7 @@ PARTIES: list[Any] = [
     ),
     pytest.param(
         {"bank": (X, Y), "shop": X.astype(complex)}, None, DataError,
-        ["party 'shop'", "complex128 are no numbers"], id="complex",
+        ["party 'shop'", "complex128 are not numbers"], id="complex",
     ),
     pytest.param(
         {"bank": (X[:0], Y[:0]), "shop": X[:0]}, None, DataError, ["party 'bank'"], id="no rows",

@@ -81,7 +81,7 @@ def test_peers() -> None:
 
 def test_members() -> None:
     send(gate(min_members=3, members=3), torch.zeros(8, 4))
-    assert "asks for 4 members and the federation has 3" in refusal(
+    assert "requires 4 members and the federation has 3" in refusal(
         gate(min_members=4, members=3), torch.zeros(8, 4)
     )
 
@@ -89,7 +89,7 @@ def test_members() -> None:
 def test_batches() -> None:
     one = gate(min_batch=8)
     send(one, torch.zeros(8, 4))
-    assert "asks for 8 rows in a message and this one has 7" in refusal(one, torch.zeros(7, 4))
+    assert "requires 8 rows in a message and this one has 7" in refusal(one, torch.zeros(7, 4))
     assert "has 0" in refusal(one, {"loss": 0.5}, WEIGHTS)  # what has no rows is no batch either
 
 
