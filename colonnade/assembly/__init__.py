@@ -1,15 +1,15 @@
-"""From a configuration to the parties of a run: who holds which rows, and who plays which role.
+"""Makes the parties of a run from a configuration: who holds which rows and plays which role.
 
-Everything that can be wrong with the input is found here, before a run folder exists. Rows are, on
-their way to a party:
+All mistakes in the input are found here, before a run folder exists. On their way to a party, rows
+are:
 
     data.Dataset      a known data set, not yet divided
-    partition.Part    what one party gets of it
+    partition.Part    one party's part of it
     memory.Given      one party's arrays, as the caller gave them
     data.own.Own      the content of one party's file; its rows are divided by their ids
     Holding           one party's training, validation and test rows, not yet prepared
-    OwnRows           the same of a party's own file, prepared, with what may be said about them
-    role.party.Party  who trains on them
+    OwnRows           the same from a party's own file, prepared, with facts about them
+    role.party.Party  the party that trains on them
 """
 
 from colonnade.assembly.cast import Assembly, schedule_of

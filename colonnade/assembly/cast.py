@@ -1,4 +1,4 @@
-"""Who plays which role: from what each party holds to the parties of a run."""
+"""Makes the parties of a run from their rows, and gives each its role."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from colonnade.role.recipe import Schedule
 
 @dataclass(frozen=True)
 class Assembly:
-    """The parties of a run and what the report says about their data."""
+    """The parties of a run, and the facts about their data for the report."""
 
     parties: dict[str, Party]
     cast: dict[str, str]  # party: role
     holder: str
     data: dict[str, Any]  # the `data` part of result.json
-    partition: Partition | None = None  # as it was used; None for the parties' own rows
-    warnings: tuple[str, ...] = ()  # what the user should know before it begins
+    partition: Partition | None = None  # the partition in use; None for the parties' own rows
+    warnings: tuple[str, ...] = ()  # what the user should know before the run begins
 
     def facts(self) -> dict[str, Any]:
-        """`data` as it is now: rows that were aligned are fewer."""
+        """The present state of `data`: an alignment may have removed rows."""
         held = self.parties[self.holder]
         if not held.names:
             return self.data
@@ -57,7 +57,7 @@ def assembled(
     dataset: str,
     names: Mapping[str, Sequence[str]] | None = None,
 ) -> Assembly:
-    """The parties, each with its role; `names` are those of rows that are still to be aligned."""
+    """The parties, each with its role; `names` are the ids of rows that are still to be aligned."""
     method = config.found.method
     if method.rows.aligned(config.options) and config.align is None:
         counts = {name: len(holding.splits["train"]) for name, holding in holdings.items()}
@@ -124,7 +124,7 @@ def _parties(
 
 
 def _check_moves(config: Config, holdings: Mapping[str, Holding]) -> None:
-    """Only images can be moved, and the parts of some methods not upside down."""
+    """Refuse to move tables, and to turn images upside down where the method cannot."""
     method, moves = config.found.method, config.data
     if method.network.images and moves.upside_down:
         raise ConfigError(
@@ -157,25 +157,25 @@ def _copy(y: Tensor | None) -> Tensor | None:
 
 
 def _check_alike(parties: Mapping[str, Party]) -> None:
-    """Maps are put together, so they must have the same channels, and so must the images."""
+    """Refuse parties whose images, and so their maps, have different channels."""
     found = {name: party.shape[0] for name, party in parties.items()}
     widths = {name: party.recipe.model_options.get("width", 1) for name, party in parties.items()}
     for what, values in (("channels", found), ("model_options.width", widths)):
         if len(set(values.values())) > 1:
             listed = ", ".join(f"'{name}' {value:g}" for name, value in values.items())
-            raise ConfigError([f"{what} must be the same at all parties, and are not: {listed}"])
+            raise ConfigError([f"{what} must be the same at all parties, but differ: {listed}"])
 
 
 def _check_networks(parties: Mapping[str, Party], need: Sequence[str]) -> None:
-    """Whether each party's network can take its rows, found without making a single weight."""
+    """Check that each party's network can take its rows, without allocating weights."""
     problems: list[str] = []
     for name, party in parties.items():
         if not party.has_features:
             if name in need:
                 problems.append(
-                    f"party '{name}' brings no features, but is to be '{party.role}', which needs "
-                    "some: give it columns, or choose a method whose label holder may bring labels "
-                    "only, such as splitnn"
+                    f"party '{name}' brings no features, but its role '{party.role}' needs some: "
+                    "give it columns, or choose a method whose label holder may bring labels only, "
+                    "such as splitnn"
                 )
             continue
         try:

@@ -23,10 +23,10 @@ def from_catalogue(config: Config) -> Assembly:
     settings, run = config.data, config.run
     if settings.name == IN_MEMORY:
         raise DataError(
-            "this configuration belongs to a run on in-memory data, which is not kept: give the "
+            "this configuration belongs to a run on in-memory data, which is not saved: pass the "
             "rows again, colonnade.run(config, parties={…})"
         )
-    # Data split, initialisation and batch order are seeded apart.
+    # Data split, initialisation and batch order have separate seeds.
     seed = derive(run.seed, "data")
     dataset = data.load(settings.name, test=settings.test, seed=seed)
     if not settings.official:
@@ -80,20 +80,20 @@ def from_catalogue(config: Config) -> Assembly:
 
 
 def _same_rows(config: Config, partition: Partition) -> tuple[str, ...]:
-    """Where options take rows for different ones that the partition gives to all alike."""
+    """Warn where options treat rows as different that the partition gives to all parties."""
     method = config.found.method
     if method.rows.aligned(config.options) or partition.kind in ("rows", "hybrid", "whole"):
         return ()
     try:
         if not method.rows.aligned(method.options()):
-            return ()  # it never matches any
+            return ()  # the method never matches rows
     except TypeError:  # an option of a user's own method has no default
         return ()
     return (
         f'[partition] kind = "{partition.kind}" gives the same rows to all parties, and these '
-        f"options of {method.name} do not match rows: what one party knows about a row is joined "
-        'with what others know about any. Divide the rows, too, kind = "hybrid", or choose options '
-        "that match rows",
+        f"options of {method.name} do not match rows: one party's values of a row are joined with "
+        'other parties\' values of any row. Divide the rows, too, kind = "hybrid", or choose '
+        "options that match rows",
     )
 
 
@@ -191,7 +191,7 @@ def _sample(split: Split, rows: int, key: str, seed: int) -> Split:
 
 
 def _check_classes(dataset: Dataset) -> None:
-    """Every class has rows to learn from, and rows to be tested on, also in a small sample."""
+    """Check that every class has training rows and test rows, also in a small sample."""
     for what, split in (("training", dataset.train), ("test", dataset.test)):
         assert split.y is not None
         try:
@@ -203,7 +203,7 @@ def _check_classes(dataset: Dataset) -> None:
 def _validated_together(
     dataset: Dataset, partition: Partition, held_out: Tensor, seed: int
 ) -> list[Part]:
-    """Of rows that are divided between the parties, all have their columns of those held out."""
+    """Give every party its columns of all held-out rows where rows are divided among parties."""
     out = torch.isin(dataset.train.ids, held_out)
     kept = replace(dataset, train=dataset.train.rows((~out).nonzero().flatten()))
     asked = replace(kept, test=dataset.train.rows(out.nonzero().flatten()))

@@ -1,17 +1,17 @@
-"""One party's own rows: read from its own file, divided as everybody else divides them.
+"""Reads one party's own rows from its file, and divides them as every other party does.
 
-    id,age,town,label            CSV or Parquet; `data.own` finds out which columns are what
+    id,age,town,label            CSV or Parquet; `data.own` infers the columns' types
     c1,34,Ulm,no
 
 Images come as NumPy's .npz with the arrays `id` (n,), `x`, uint8 (n, channels, height, width), and
-`label` (n,) at the label holder; where they lie in the whole ones, [partition] of the run says.
+`label` (n,) at the label holder; the run's [partition] names their places in the whole images.
 
-Where every party brings labels of its own rows, each file has them, and the run's data.classes say
-which there are.
+If every party brings labels of its own rows, each file has them, and the run's data.classes lists
+the classes.
 
-Whether a row is for training or testing is decided by its id and the run's seed, so all parties
-decide alike without a word. Rows that are not the same, in the same order, are aligned first
-([align] of the run, see align/); without it their ids are compared by a keyed digest.
+A row's id and the run's seed decide whether it is for training or testing, so all parties decide
+alike without a message. Rows that differ, or differ in order, are aligned first ([align] of the
+run, see align/); without alignment the ids are compared by a keyed digest.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ from colonnade.role.party import Party
 from colonnade.role.seeds import derive
 
 OWN_FILES = "the parties' own files"
-ALL = "all"  # the one split of rows that are only to be aligned
+ALL = "all"  # the only split of rows that are only to be aligned
 COMMON_FILE = "common.csv"
 
 
 def from_file(
     file: OwnFile | Path, party: str, settings: Config, *, labelled: bool, folder: Path = Path()
 ) -> OwnRows:
-    """A party's rows from its own file; labels are read where they are to be used."""
+    """A party's rows from its own file; labels are read only if they will be used."""
     _check_tested(settings)
     file = OwnFile(str(file)) if isinstance(file, Path) else file
     path, warnings = file.path(folder), list[str]()
@@ -146,7 +146,7 @@ def from_files(config: Config) -> Assembly:
 
 
 def names_of(config: Config) -> dict[str, list[str]]:
-    """What the parties of a run on own files call their rows, by the rows' ids in the run."""
+    """The parties' own names of their rows in a run on own files, by the rows' ids in the run."""
     found = read_all(config.files, like=dict.fromkeys(config.files, ()))
     ids = {party: list(own.ids) for party, own in found.items()}
     method = config.found.method
@@ -161,7 +161,7 @@ def names_of(config: Config) -> dict[str, list[str]]:
 def read_all(
     files: Mapping[str, OwnFile], *, like: Mapping[str, tuple[Column, ...]] | None = None
 ) -> dict[str, Own]:
-    """Every party's file; what is wrong with several of them is told at once."""
+    """Read every party's file; the mistakes of all files are reported at once."""
     found, problems = dict[str, Own](), list[DataError]()
     for party, file in files.items():
         try:
@@ -178,8 +178,8 @@ def read_all(
 
 
 def write_common(party: Party, folder: Path) -> Path:
-    """common.csv: what this party calls the common rows, in the common order, and which rows of
-    its file they are; 0 is the first below the names of the columns."""
+    """Write common.csv: this party's names of the common rows, in the common order, and their
+    numbers in its file; 0 is the first row below the names of the columns."""
     path = folder / COMMON_FILE
     folder.mkdir(parents=True, exist_ok=True)
     with path.open("w", newline="", encoding="utf-8") as file:
@@ -190,13 +190,13 @@ def write_common(party: Party, folder: Path) -> Path:
 
 
 def read_common(folder: Path) -> list[str]:
-    """The ids of what `write_common` wrote."""
+    """The ids in a file that `write_common` wrote."""
     with (folder / COMMON_FILE).open(newline="", encoding="utf-8") as file:
         return [row[0] for row in csv.reader(file)][1:]
 
 
 def sha256_of(path: Path) -> str:
-    """Of a file that has just been read."""
+    """The digest of a file that has just been read."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -204,7 +204,7 @@ def sha256_of(path: Path) -> str:
 def _to_align(
     config: Config, names: Mapping[str, Sequence[str]], hashes: Mapping[str, str]
 ) -> Assembly:
-    """Parties that know their rows by their ids, and nothing else of them."""
+    """Parties that have the ids of their rows and nothing else of them."""
     holder = config.run.label_holder or next(iter(names))
     cast = config.found.method.cast(list(names), holder, config.options)
     schedule, device = schedule_of(config), torch.device("cpu")
@@ -228,7 +228,7 @@ def _to_align(
 
 
 def _bare(count: int) -> Split:
-    """So many rows of which nothing is known but that they are there."""
+    """Rows without features or labels."""
     return data.numbered(torch.empty(count, 0), None)
 
 
@@ -250,16 +250,16 @@ def _holding(
         for key in ("train", *(["test"] if settings.held_out() else [])):
             if not len(splits[key]):
                 raise DataError(
-                    f"{path}: none of its {len(own.ids)} rows is for '{key}': give more"
+                    f"{path}: none of its {len(own.ids)} rows is for '{key}': bring more"
                 )
-        # Where all have agreed on classes, a party may lack some of them.
+        # If all have agreed on classes, a party may lack some of them.
         if y is not None and not settings.found.method.rows.own_labels:
             data.check_labels(y[where["train"]], classes)
     return Holding(splits, own.columns)
 
 
 def _codes(path: Path, labels: list[str], classes: tuple[str, ...]) -> Tensor:
-    """Labels as places among the classes that all have agreed on."""
+    """Labels as indices into the classes that all have agreed on."""
     strangers = sorted({label for label in labels if label not in classes})
     if strangers:
         raise DataError(
@@ -270,8 +270,8 @@ def _codes(path: Path, labels: list[str], classes: tuple[str, ...]) -> Tensor:
 
 
 def _divide(party: str, ids: list[str], settings: Config) -> dict[str, Tensor]:
-    """Which rows are for what: a draw from each id, the same at every party."""
-    if (align := settings.align) is not None:  # ids that count as one are drawn as one
+    """Divide rows by a draw from each id, the same at every party."""
+    if (align := settings.align) is not None:  # ids that alignment treats as equal get equal draws
         ids = normalise(ids, party, casefold=align.casefold, most=align.most)
     seed = derive(settings.run.seed, "data")
     test, validation = settings.held_out(), settings.data.validation
@@ -297,13 +297,15 @@ def _check_tested(config: Config) -> None:
 
 def _check_classes(classes: Sequence[str], where: str) -> None:
     if len(classes) < 2:
-        raise DataError(f"{where}: all labels are '{classes[0]}'. There is nothing to tell apart")
+        raise DataError(
+            f"{where}: all labels are '{classes[0]}'. There must be two classes or more"
+        )
 
 
 def _unused_labels(party: str, file: OwnFile, holder: str) -> str:
     column = file.label or LABEL
     return (
-        f"the file of '{party}' has labels too, in '{column}': they are left out, since those of "
+        f"the file of '{party}' has labels too, in '{column}': they are ignored, because those of "
         f"{holder} count. To use the column as a feature, give [parties.{party}] another label, "
         'such as label = ""'
     )

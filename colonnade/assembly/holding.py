@@ -1,4 +1,4 @@
-"""What one party holds before any preparation, and what is checked where several hold the same."""
+"""One party's rows before any preparation, and checks of rows that several parties share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from colonnade.errors import ConfigError, DataError
 from colonnade.partition import Rectangle, View
 from colonnade.role.method import Method
 
-POOLED = "all"  # the one party of a method that sees everything
+POOLED = "all"  # the only party of a method that sees everything
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Holding:
 
     splits: Mapping[str, Split]
     columns: tuple[Column, ...]
-    view: View | None = None  # what it sees of every image
+    view: View | None = None  # its part of every image
 
     def without_labels(self) -> Holding:
         return replace(self, splits={k: s.without_labels() for k, s in self.splits.items()})
@@ -36,7 +36,7 @@ class Holding:
 
 @contextmanager
 def of(name: str) -> Iterator[None]:
-    """Errors inside are about this party's data, and say so."""
+    """Name this party in the errors raised inside."""
     try:
         yield
     except DataError as error:
@@ -44,13 +44,13 @@ def of(name: str) -> Iterator[None]:
 
 
 def held_out_ids(train: Split, share: float, seed: int) -> Tensor:
-    """The identities of the validation rows: the same for every party."""
+    """The ids of the validation rows: the same for every party."""
     order = torch.randperm(len(train), generator=torch.Generator().manual_seed(seed + 1))
     return train.ids[order[: round(share * len(train))]]
 
 
 def holding_of(train: Split, test: Split, columns: tuple[Column, ...], held_out: Tensor) -> Holding:
-    """One party's rows, of which those with the ids `held_out` are for validation."""
+    """One party's rows; those with the ids `held_out` are for validation."""
     if not len(held_out):
         return Holding({"train": train, "test": test}, columns)
     out = torch.isin(train.ids, held_out)
@@ -61,7 +61,7 @@ def holding_of(train: Split, test: Split, columns: tuple[Column, ...], held_out:
 def prepare(
     name: str, holding: Holding, standardise: bool
 ) -> tuple[dict[str, Split], Preparation | None]:
-    """A party's rows as its models take them, with the statistics of its own training rows."""
+    """Prepare a party's rows for its models, with the statistics of its own training rows."""
     splits = {key: replace(split, x=as_image(split.x)) for key, split in holding.splits.items()}
     x = splits["train"].x
     if not x[:1].numel():
@@ -73,7 +73,7 @@ def prepare(
 
 
 def as_image(x: Tensor) -> Tensor:
-    """Loose pixels are an image of one row: they share one brightness scale."""
+    """Treat separate pixels as an image of one row, because they share one brightness scale."""
     return x[:, None, None, :] if x.dtype == torch.uint8 and x.dim() == 2 else x
 
 
@@ -111,20 +111,20 @@ def same_ids(holdings: Mapping[str, Holding]) -> None:
             raise DataError(
                 f"'{first}' and '{name}' hold different rows. This method needs the same rows in "
                 "the same order at every party: use a partition that keeps all rows (tiles, "
-                "strips, columns), or a method, or options of this one, that match no rows"
+                "strips, columns), or choose a method or options that do not match rows"
             )
 
 
 def declared_views(config: Config, parties: Sequence[str]) -> dict[str, View]:
-    """Where the parties' own images lie: [partition] says it, and cuts nothing."""
+    """The places of the parties' own images: [partition] names them, and divides nothing."""
     partition = config.partition
     if partition is None:
         return {}
     if partition.kind != "rectangles" or len(partition.rectangles) != len(parties):
         raise ConfigError(
             [
-                "with rows of their own there is nothing to divide: [partition] may only say where "
-                f'the images lie, kind = "rectangles" with {len(parties)} rectangles, one (top, '
+                "with the parties' own rows there is nothing to divide: [partition] may only name "
+                f'the places, kind = "rectangles" with {len(parties)} rectangles, one (top, '
                 f"left, height, width) for each party; given: {partition.kind}, "
                 f"{len(partition.rectangles)} rectangles"
             ]
@@ -136,7 +136,7 @@ def declared_views(config: Config, parties: Sequence[str]) -> dict[str, View]:
 
 
 def check_view(name: str, x: Tensor, view: View | None, method: Method) -> None:
-    """Whether a party's images are what its view says."""
+    """Check that a party's images fit its view."""
     if method.network.images and x.dim() != 4:
         shown = f"a table of {x.shape[1]} columns" if x[:1].numel() else "no features"
         raise ConfigError(
@@ -150,7 +150,7 @@ def check_view(name: str, x: Tensor, view: View | None, method: Method) -> None:
             [
                 f"party '{name}': {method.name} joins parts of images by their places, and these "
                 'have none. Divide images, [partition] kind = "tiles", "strips" or "rectangles"; '
-                "for rows in memory, name their rectangles there"
+                "for rows in memory, list their rectangles there"
             ]
         )
     if view is not None and tuple(x.shape[-2:]) != view.part.size:

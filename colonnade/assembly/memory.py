@@ -1,4 +1,4 @@
-"""Rows that the caller brings in memory: one array, or table, for each party."""
+"""Takes rows that the caller passes in memory: one array or table for each party."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from colonnade.role.seeds import derive
 
 @dataclass(frozen=True)
 class Given:
-    """What the caller gave for one party: features, labels if any, columns; not yet divided."""
+    """The caller's rows for one party: features, labels if any, columns; not yet divided."""
 
     x: Tensor  # (n, 0) for a party that brings labels only
     y: Any
@@ -48,7 +48,7 @@ class Given:
 def from_memory(
     config: Config, parties: Mapping[str, Any], test: Mapping[str, Any] | None
 ) -> Assembly:
-    """The parties' own arrays: {"bank": (x, y), "shop": x}; `test` alike, or a seeded share."""
+    """The parties' own arrays, {"bank": (x, y), "shop": x}; `test` likewise, or a seeded share."""
     views = declared_views(config, list(parties))
     _check_settings(config)
     _check_given(parties, "parties")
@@ -86,9 +86,9 @@ def from_memory(
 
 
 def _check_settings(config: Config) -> None:
-    """Settings that choose or divide a known data set mean nothing here."""
+    """Refuse settings that choose or divide a known data set: they have no meaning here."""
     if config.run.label_only:
-        raise ConfigError(["with in-memory parties there is no label_only"])
+        raise ConfigError(["label_only has no meaning beside parties=…"])
     if config.data.name not in (Data().name, IN_MEMORY):
         raise ConfigError([f"data.name = '{config.data.name}' has no meaning beside parties=…"])
     if config.data.train_rows or config.data.test_rows:
@@ -108,7 +108,7 @@ def _check_names(config: Config, parties: Mapping[str, Any]) -> None:
 
 
 def _holder(config: Config, given: Mapping[str, Given]) -> str:
-    """Who holds the labels: as the settings say, else the first who brings some."""
+    """The label holder: as the settings say, otherwise the first party that brings labels."""
     labelled = [name for name, rows in given.items() if rows.y is not None]
     if not labelled:
         raise DataError("no party has labels: give one as (x, y)")
@@ -123,7 +123,7 @@ def _holder(config: Config, given: Mapping[str, Given]) -> str:
 def _each_labelled(
     config: Config, given: Mapping[str, Given], later: Mapping[str, Given] | None, seed: int
 ) -> tuple[dict[str, tuple[Split, Split]], tuple[str, ...]]:
-    """Training and test rows, and classes, where every party brings labels of its own rows."""
+    """Training and test rows, and classes, if every party brings labels of its own rows."""
     method = config.found.method
     if silent := [name for name, rows in given.items() if rows.y is None]:
         raise DataError(
@@ -141,8 +141,8 @@ def _each_labelled(
         _check_same_rows(later, classes, " in test")
     if config.others_tested() and config.data.validation:
         raise DataError(
-            f"data.validation = {config.data.validation}: {method.name} tests what all parties "
-            "know of a row together, and these rows would be others at each. Leave it out"
+            f"data.validation = {config.data.validation}: {method.name} tests all parties' values "
+            "of a row together, and the held-out rows would differ between parties. Omit it"
         )
     splits = {
         name: _divided(name, {name: rows}, later, classes, config, seed)[name]
@@ -197,7 +197,7 @@ def _divided(
 
 
 def _check_same_rows(given: Mapping[str, Given], classes: tuple[str, ...], where: str) -> None:
-    """As many, and with the same labels, as far as they have any."""
+    """Check that all parties have as many rows, with the same labels as far as they have any."""
     check_equal_rows({name: len(rows) for name, rows in given.items()}, where)
     labels = {name: rows.split(name, classes).y for name, rows in given.items()}
     known = [(name, y) for name, y in labels.items() if y is not None]
@@ -205,8 +205,8 @@ def _check_same_rows(given: Mapping[str, Given], classes: tuple[str, ...], where
         if differing := int((y != known[0][1]).sum()):
             raise DataError(
                 f"the labels of '{known[0][0]}' and '{name}' differ in {differing} of {len(y)} rows"
-                f"{where}. Row by row the same ones are needed at all parties: are they in one "
-                "order?"
+                f"{where}. They must be the same row by row at all parties: are the rows in the "
+                "same order?"
             )
 
 
@@ -233,7 +233,7 @@ def _read(name: str, value: Any, like: tuple[Column, ...] | None = None) -> Give
         return Given(torch.empty(_count(name, y), 0), y, ())
     with of(name):
         features, columns = data.from_arrays(x, like=like)
-        data.check_features(as_image(features), columns)  # now, while rows have their own numbers
+        data.check_features(as_image(features), columns)  # now, while row numbers are the caller's
     if y is not None and _count(name, y) != len(features):
         raise DataError(f"party '{name}' has {len(features)} rows of features and {len(y)} labels")
     return Given(features, y, columns)

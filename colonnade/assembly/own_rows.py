@@ -1,4 +1,4 @@
-"""One party's own rows, prepared; and how one process hands them to another of this machine."""
+"""One party's own rows, prepared, and saved for another process of this machine."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ NO_ROWS = "no rows of its own"
 
 @dataclass(frozen=True)
 class OwnRows:
-    """The rows of a party's own file, divided and prepared, and what may be said about them."""
+    """The rows of a party's own file, divided and prepared, with facts about them."""
 
     splits: Mapping[str, Split]
     preparation: Preparation | None
-    classes: tuple[str, ...]  # known to the label holder, or agreed on by all; empty elsewhere
+    classes: tuple[str, ...]  # at the label holder, or agreed on by all; otherwise empty
     ids: bytes  # of all rows, in their order
     count: int
     source: str
     view: View | None = None  # of images that are parts of larger ones
-    notes: tuple[str, ...] = ()  # what was found in the file, for `colonnade doctor`; not kept
-    warnings: tuple[str, ...] = ()  # what the user should know about it; not kept
+    notes: tuple[str, ...] = ()  # findings in the file, for `colonnade doctor`; not saved
+    warnings: tuple[str, ...] = ()  # what the user should know about it; not saved
     sha256: str = ""  # of the file
 
     def digest(self, key: bytes) -> str:
-        """What two parties compare; without the key it says nothing about the ids."""
+        """The digest that two parties compare; without the key it reveals nothing about the ids."""
         return hmac.new(key, self.ids, hashlib.sha256).hexdigest()[:32]
 
     @property
@@ -64,7 +64,7 @@ class OwnRows:
 
 
 def no_rows(classes: tuple[str, ...] = ()) -> OwnRows:
-    """What a helper of the protocol brings, such as a server."""
+    """The rows of a helper of the protocol, such as a server: none."""
     return OwnRows({}, None, classes, b"", 0, NO_ROWS)
 
 
@@ -74,7 +74,7 @@ def ids_of(ids: list[str]) -> bytes:
 
 
 def save_rows(rows: OwnRows, path: Path) -> None:
-    """Hand prepared rows to a process of this machine."""
+    """Save prepared rows for another process of this machine."""
     preparation = rows.preparation
     store.save(
         {
@@ -99,7 +99,7 @@ def save_rows(rows: OwnRows, path: Path) -> None:
 
 
 def load_rows(path: Path) -> OwnRows:
-    """What `save_rows` wrote."""
+    """Load rows that `save_rows` wrote."""
     saved = store.load(path)
     try:
         columns = tuple(Column(name, tuple(known), may) for name, known, may in saved["columns"])

@@ -1,4 +1,4 @@
-"""What describes a run, and what a federation; mistakes are reported all at once."""
+"""Reads and checks the settings of a run and of a federation; reports all mistakes at once."""
 
 from colonnade.config.checks import check_name, same_but_for_case
 from colonnade.config.reader import load

@@ -1,4 +1,4 @@
-"""What is wrong with settings that each, for itself, could be right."""
+"""Checks of settings that are valid one by one but may contradict each other."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NAME_RULE = "use letters, digits, '-' and '_', at most 64, beginning with a lett
 
 
 def check_name(name: str, what: str) -> list[str]:
-    """Names become folders and files, so nothing in them may point elsewhere."""
+    """Check a name that becomes a folder or file, so that it cannot point elsewhere."""
     return [] if NAME.fullmatch(name) else [f"{what} {name!r}: {NAME_RULE}"]
 
 
 def same_but_for_case(names: Iterable[str]) -> list[str]:
-    """Some file systems hold only one of two names that differ in case."""
+    """Report names that differ only in case, of which some file systems can hold only one."""
     problems: list[str] = []
     lowered: dict[str, str] = {}
     for name in names:
@@ -37,13 +37,13 @@ def same_but_for_case(names: Iterable[str]) -> list[str]:
 
 
 def check_run(run: Run, problems: list[str]) -> None:
-    """Its name, if it has one."""
+    """Check the run's name, if it has one."""
     if run.name:
         problems += check_name(run.name, "name")
 
 
 def check_record(run: Run, found: methods.Found, more: set[str], problems: list[str]) -> None:
-    """Only declared Kinds can be recorded; `more` are those of the alignment."""
+    """Check that only declared Kinds are recorded; `more` are those of the alignment."""
     kinds = {kind.name for kind in found.method.kinds} | more
     for name in run.record:
         if name not in kinds:
@@ -51,7 +51,7 @@ def check_record(run: Run, found: methods.Found, more: set[str], problems: list[
 
 
 def check_data(data: Data, problems: list[str]) -> None:
-    """Whether the data set exists, and the classes are different ones."""
+    """Check that the data set exists and that the classes differ."""
     if data.name not in (*datasets.names(), datasets.IN_MEMORY):
         problems.append(unknown(data.name, datasets.names(), "as data.name", "data set"))
     if len(data.classes) == 1:
@@ -61,12 +61,12 @@ def check_data(data: Data, problems: list[str]) -> None:
 
 
 def check_partition(partition: Partition, given: Mapping[str, Any], problems: list[str]) -> None:
-    """Whether each given option means something for this kind of partition."""
+    """Check that each given option applies to this kind of partition."""
     for key in given:
         fits = FITS.get(key, (partition.kind,))
         if partition.kind not in fits:
             problems.append(
-                f'partition.{key} means nothing for kind = "{partition.kind}"; '
+                f'partition.{key} has no meaning for kind = "{partition.kind}"; '
                 f"it belongs to {', '.join(fits)}"
             )
     for name in partition.groups:
@@ -74,7 +74,7 @@ def check_partition(partition: Partition, given: Mapping[str, Any], problems: li
 
 
 def check_recipe(recipe: Recipe, where: str, problems: list[str]) -> None:
-    """Whether the model exists and has the given options."""
+    """Check that the model exists and has the given options."""
     if models.is_own(recipe.model):
         try:
             models.find_builder(recipe.model)
@@ -92,12 +92,12 @@ def check_recipe(recipe: Recipe, where: str, problems: list[str]) -> None:
 
 
 def check_model(method: Method, recipes: Mapping[str, Any], problems: list[str]) -> None:
-    """Where the method works with one model alone, every party must have it."""
+    """Check that every party has the model that the method requires, if it requires one."""
     only = method.network.model
     for name, recipe in recipes.items():
         if recipe is not None and recipe.model != only:
             where = f"parties.{name}." if name else ""
             problems.append(
-                f"{where}model = '{recipe.model}': {method.name} works with {only} alone, "
+                f"{where}model = '{recipe.model}': {method.name} works only with {only}, "
                 "which is its default; model_options change its size"
             )

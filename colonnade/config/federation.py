@@ -1,13 +1,13 @@
-"""The federation file: who takes part, where they are reached, and the one run they agree on.
+"""The federation file: its members, their addresses, and the run on which they agree.
 
     name = "bank-and-shop"
     on_lost = "wait"                    # wait, stop or continue, when a party goes away
-    deadline = 600.0                    # seconds that it is waited for
+    deadline = 600.0                    # seconds to wait for it
     patience = 3600.0                   # seconds of silence until a connected party counts as stuck
     [run]                               # as in the file of a run
     method = "splitnn"
     [parties.bank]                      # the first, or run.label_holder, holds the labels: the hub,
-                                        # where the method names no other, such as a server
+                                        # unless the method names another, such as a server
     address = "bank.example.org:7443"   # if omitted, it dials out
     listen = "0.0.0.0:7443"             # what it binds, if other than its address
     signing_key = "ab12…"               # see: colonnade certs show bank.sign
@@ -53,14 +53,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Federation:
-    """A whole federation file, checked."""
+    """A complete federation file, checked."""
 
     name: str
     members: tuple[Member, ...]
     on_lost: OnLost
     deadline: float
     patience: float
-    run: Config  # names every member, so that a simulation of it has the same parties
+    run: Config  # names every member, so that a simulation has the same parties
     policy: Policy | None
     path: Path
     sha256: str  # of `agreed`
@@ -71,18 +71,18 @@ class Federation:
 
     @property
     def holder(self) -> str:
-        """Who holds the labels, where not every party brings its own."""
+        """The label holder, unless every party brings its own labels."""
         return self.run.run.label_holder or self.members[0].name
 
     @property
     def cast(self) -> dict[str, str]:
-        """Who plays what."""
+        """Which party plays which role."""
         return self.run.found.method.cast(list(self.names), self.holder, self.run.options)
 
     @property
     def hub(self) -> str:
-        """Everybody has a link to it, and it relays where there is no other: the label holder, or
-        who plays the role that the method names."""
+        """The member to which all others have a link, and which relays where two have none: the
+        label holder, or the party whose role the method names."""
         role = self.run.found.method.membership.hub
         return next(n for n, r in self.cast.items() if r == role) if role else self.holder
 
@@ -95,7 +95,7 @@ class Federation:
         return self.run.found.method.roles[self.cast[name]]
 
     def linked(self, name: str) -> list[str]:
-        """With whom a member talks, directly or through the hub: where parties come and go, with
+        """The members with which a member talks, directly or through the hub; in an elastic run,
         the hub alone."""
         others = [other for other in self.names if other != name]
         alone = self.elastic and name != self.hub
@@ -108,15 +108,15 @@ class Federation:
         raise FederationError([unknown(name, self.names, f"in {self.path}", "member")])
 
     def listens(self, name: str) -> bool:
-        """Whether others dial it; where parties come and go, only the hub is dialled."""
+        """Whether others dial it; in an elastic run only the hub is dialled."""
         dialled = not self.elastic or name == self.hub
         return dialled and bool(self.member(name).address)
 
     def dials(self, a: str, b: str) -> str | None:
         """Which of two members dials the other; None: neither can, and the hub relays.
 
-        The earlier one in the file listens if it has an address, else the later one. Where parties
-        come and go, the hub listens.
+        The earlier one in the file listens if it has an address, otherwise the later one. In an
+        elastic run the hub listens.
         """
         first, second = sorted((self.member(a), self.member(b)), key=self.members.index)
         if first == second:
@@ -128,12 +128,12 @@ class Federation:
         return first.name if second.address else None
 
     def row_key(self) -> bytes:
-        """For the digest of the rows' ids: known to members, and not changed by a setting."""
+        """The key for the digest of the rows' ids: known to members, whatever the settings."""
         known = [self.name, *(f"{m.name} {m.signing_key}" for m in self.members)]
         return "\n".join(known).encode()
 
     def agreed(self) -> dict[str, Any]:
-        """What must be the same at all parties; `listen` is a party's own matter."""
+        """The facts that must be the same at all parties; `listen` may differ."""
         return {
             "name": self.name,
             "members": [[m.name, m.address, m.signing_key] for m in self.members],
@@ -145,7 +145,7 @@ class Federation:
 
 
 def load(path: str | Path) -> Federation:
-    """A federation from its file; all mistakes at once."""
+    """Load a federation from its file; all mistakes are reported at once."""
     path = Path(path)
     tree = toml.load(path, FederationError)
     problems: list[str] = []
@@ -176,7 +176,7 @@ def load(path: str | Path) -> Federation:
 
 
 def load_alignment(path: str | Path) -> Federation:
-    """The same federation, to find the common rows of those who bring any, and no more."""
+    """The same federation, only to find the common rows of the members that bring rows."""
     whole = load(path)
     members = tuple(member for member in whole.members if whole.role(member.name).rows)
     names = [member.name for member in members]
@@ -211,7 +211,7 @@ def write(
     patience: float = 3600.0,
     policy: Policy | None = None,
 ) -> Path:
-    """A federation file; `run` is a table in the form of a run file. `load` checks it."""
+    """Write a federation file; `run` is a table as in a run file. `load` checks it."""
     import tomli_w
 
     parties = {
@@ -252,7 +252,7 @@ def _sha256(federation: Federation) -> str:
 
 
 def _members(tables: Mapping[str, Any], problems: list[str]) -> list[Member]:
-    """The members, also those with mistakes, so that the rest of the file is checked as well."""
+    """The members, including those with mistakes, so that the rest of the file is checked too."""
     members: list[Member] = []
     problems += same_but_for_case(tables)
     if len(tables) < 2:
@@ -281,9 +281,9 @@ def _members(tables: Mapping[str, Any], problems: list[str]) -> list[Member]:
 def _run(
     tree: Mapping[str, Any], name: str, names: Sequence[str], folder: Path, problems: list[str]
 ) -> Config | None:
-    """[run], completed: it is named like the federation and lists all members in their order."""
+    """[run], completed with the federation's name and all members in their order."""
     if "run" not in tree:
-        problems.append('[run] is missing: write there what all train, such as method = "splitnn"')
+        problems.append('[run] is missing: describe the run there, such as method = "splitnn"')
         return None
     table = toml.table(tree, "run", problems)
     parties = table.get("parties", {})
@@ -298,7 +298,7 @@ def _run(
         found = reader.load({"name": name, **table, "parties": parties}, folder=folder)
         if found.files:
             problems.append(
-                "[run.parties] names files: whose rows lie where is each party's own matter, "
+                "[run.parties] names files: each party names its own file, "
                 "colonnade party --data FILE"
             )
         return found

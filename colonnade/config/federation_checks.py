@@ -1,4 +1,4 @@
-"""What is wrong with a federation whose parts each, for itself, could be right."""
+"""Checks of a federation whose parts are valid one by one but may contradict each other."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def check_run(run: Config, members: Sequence[Member], on_lost: OnLost, problems:
         problems.append(
             f'on_lost = "stop": the parties of {method.name} may come and go; choose "wait", to '
             'begin with all of them, or "continue", to begin after `deadline` with those that are '
-            "there"
+            "present"
         )
     if on_lost == "continue" and not (method.membership.absent or method.membership.elastic):
         problems.append(
@@ -74,7 +74,7 @@ def check_run(run: Config, members: Sequence[Member], on_lost: OnLost, problems:
 def check_hub(
     run: Config, cast: Mapping[str, str], names: Sequence[str], problems: list[str]
 ) -> str:
-    """The one member that plays the hub's role; empty, and a problem, where there is none."""
+    """The only member that plays the hub's role; empty, and a problem, if there is none."""
     method = run.found.method
     playing = [name for name, role in cast.items() if role == method.membership.hub]
     missing = [name for name in cast if name not in names]  # a simulation would add them
@@ -86,14 +86,14 @@ def check_hub(
             f"for it; it is started like the others{rows}"
         )
     problems += [
-        f"[run] '{name}' has nothing to do in {method.name} with these options: take it out"
+        f"[run] '{name}' has nothing to do in {method.name} with these options: remove it"
         for name in names
         if name not in cast
     ]
     if not playing:
         problems.append(
-            f"[run] nobody plays '{method.membership.hub}', whom all others of {method.name} would "
-            "talk with: choose options with which somebody does, or run it in one process"
+            f"[run] nobody plays '{method.membership.hub}', with which all others of {method.name} "
+            "must talk: choose options with which a party does, or run it in one process"
         )
     if len(playing) > 1:
         problems.append(
@@ -104,7 +104,7 @@ def check_hub(
 
 
 def check_reach(hub: str, elastic: bool, members: Sequence[Member], problems: list[str]) -> None:
-    """Everybody must be able to reach the hub, or be reached by it."""
+    """Check that every member can reach the hub, or be reached by it."""
     if next(member for member in members if member.name == hub).address:
         return
     silent = [member.name for member in members if not member.address and member.name != hub]
@@ -121,17 +121,17 @@ def check_reach(hub: str, elastic: bool, members: Sequence[Member], problems: li
 
 
 def check_classes(run: Config, problems: list[str]) -> None:
-    """Where every party brings labels, no one of them knows all classes."""
+    """Require the list of classes if every party brings labels, as no party knows all classes."""
     method, classes = run.found.method, run.data.classes
     if method.rows.own_labels and not classes:
         problems.append(
             f"[run] data.classes is missing: in {method.name} every party brings labels of its "
-            'own, and all must mean the same by them: [run.data] classes = ["no", "yes"]'
+            'own, and all must use the same classes: [run.data] classes = ["no", "yes"]'
         )
     elif classes and not method.rows.own_labels:
         problems.append(
-            f"[run] data.classes: in {method.name} the label holder's rows say which classes there "
-            "are; leave it out"
+            f"[run] data.classes: in {method.name} the label holder's rows determine the classes; "
+            "omit it"
         )
 
 

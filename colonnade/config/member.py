@@ -1,4 +1,4 @@
-"""One party as all others know it: its name, where it is reached, the key that it signs with."""
+"""One party as all others know it: its name, its address, and its signing key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SIGNING_KEY = re.compile(r"[0-9a-fA-F]{64}")
 
 @dataclass(frozen=True)
 class Entry:
-    """[parties.bank], as it is read."""
+    """[parties.bank] as written in the file."""
 
     address: str = ""
     listen: str = ""
@@ -36,12 +36,12 @@ class Member:
 
     @property
     def public_key(self) -> bytes:
-        """The raw key that its signatures are checked with."""
+        """The raw key with which its signatures are checked."""
         return bytes.fromhex(self.signing_key)
 
 
 def split_address(text: str) -> tuple[str, int]:
-    """Host and port of "bank.example.org:7443" or "[::1]:7443"; ValueError says what is wrong."""
+    """Host and port of "bank.example.org:7443" or "[::1]:7443"; a ValueError states a mistake."""
     found = ADDRESS.fullmatch(text)
     if found is None:
         raise ValueError("write host:port, such as bank.example.org:7443 or [::1]:7443")
@@ -50,8 +50,8 @@ def split_address(text: str) -> tuple[str, int]:
         raise ValueError(f"the port is {port}; 1 to 65535 exist")
     if six is not None:
         ipaddress.IPv6Address(six)
-    elif host.rpartition(".")[2].isdecimal():  # no name ends in a number
+    elif host.rpartition(".")[2].isdecimal():  # no host name ends in a number
         ipaddress.IPv4Address(host)
     elif len(host) > 253 or not all(LABEL.fullmatch(label) for label in host.split(".")):
-        raise ValueError(f"'{host}' is no name of a machine")
+        raise ValueError(f"'{host}' is not the name of a machine")
     return six or host, port

@@ -1,4 +1,4 @@
-"""From a file or a dict to a Config; all its mistakes are reported at once."""
+"""Makes a Config from a file or a dict; all mistakes are reported at once."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def load(
     *,
     folder: Path | None = None,
 ) -> Config:
-    """A configuration from a file, a dict, or as it is; `overrides` are "key=value" texts.
+    """A configuration from a file, a dict or a Config; `overrides` are "key=value" texts.
 
-    folder  where a dict's own methods and networks lie; those of a file lie beside it
+    folder  where a dict's own methods and networks are; those of a file are beside it
     """
     if isinstance(source, Config):
         if not overrides:
@@ -40,7 +40,7 @@ def load(
     if isinstance(source, Mapping):
         folder = folder or Path()
         try:
-            tree = json.loads(json.dumps(source))  # a deep copy, of what TOML can say
+            tree = json.loads(json.dumps(source))  # a deep copy of values that TOML can express
         except (TypeError, ValueError) as error:
             raise ConfigError([f"{error}: give numbers, text, lists and dicts"]) from None
     else:
@@ -139,13 +139,13 @@ def _check_keys(tree: dict[str, Any], found: methods.Found | None, problems: lis
     if found is not None:
         valid.add(found.method.name)
     for key, value in tree.items():
-        # Without its method a table may well be right: it would be the method's own.
+        # Without a known method an unknown table may be valid: it may be the method's own.
         if key not in valid and not (found is None and isinstance(value, dict)):
             problems.append(unknown(key, valid, "at the top level"))
 
 
 def _top(tree: dict[str, Any], found: methods.Found | None, problems: list[str]) -> tuple[Any, Any]:
-    """The run and the default recipe, whose keys stand beside each other at the top level."""
+    """The run and the default recipe, which share the top level of the file."""
     given = [{k: tree[k] for k in tree if k in {f.name for f in fields(c)}} for c in (Run, Recipe)]
     run = toml.read(Run, {"method": ""} | given[0], "", problems)  # _method reports a missing one
     only = found.method.network.model if found is not None else ""
@@ -173,7 +173,7 @@ def _check_method(
     align: Alignment | None,
     problems: list[str],
 ) -> None:
-    """What the method needs of the run and its data."""
+    """Check what the method requires of the run and its data."""
     if run is not None:
         first = () if align is None else KINDS
         checks.check_record(run, found, {kind.name for kind in first}, problems)
@@ -187,7 +187,7 @@ def _check_method(
 
 
 def _files(tree: dict[str, Any], folder: Path, problems: list[str]) -> dict[str, OwnFile]:
-    """The parties' own files, taken out of their tables, where nothing but a recipe is left."""
+    """The parties' own files, removed from their tables, which then hold only a recipe."""
     keys = {f.name for f in fields(OwnFile)}
     tables = {n: t for n, t in toml.table(tree, "parties", []).items() if isinstance(t, dict)}
     given = {name: {k: table.pop(k) for k in keys & table.keys()} for name, table in tables.items()}
@@ -199,8 +199,8 @@ def _files(tree: dict[str, Any], folder: Path, problems: list[str]) -> dict[str,
         )
     if "name" in toml.table(tree, "data", []) or "partition" in tree:
         problems.append(
-            "[data] name and [partition] divide a data set; the parties bring their own files: "
-            "leave one or the other out"
+            "[data] name and [partition] divide a data set, but the parties bring their own files: "
+            "omit one or the other"
         )
     found = {
         name: toml.read(OwnFile, own, f"parties.{name}.", problems)
@@ -231,7 +231,7 @@ def _parties(tree: dict[str, Any], default: Recipe, problems: list[str]) -> dict
             continue
         own = toml.read(Recipe, plain(default) | table, where, problems)
         if own is not None:
-            inherited: list[str] = []  # reported once, where it stands
+            inherited: list[str] = []  # reported once, where it is written
             checks.check_recipe(default, where, inherited)
             found: list[str] = []
             checks.check_recipe(own, where, found)
@@ -241,7 +241,7 @@ def _parties(tree: dict[str, Any], default: Recipe, problems: list[str]) -> dict
 
 
 def _placed(table: dict[str, Any], folder: Path) -> None:
-    """A network's file is looked for beside the config."""
+    """Make the path of a network's file relative to the config."""
     model = table.get("model")
     if isinstance(model, str) and models.is_own(model):
         file, _, attribute = model.rpartition(":")

@@ -1,4 +1,4 @@
-"""What one run is: its settings as frozen dataclasses. `reader.py` makes them, `checks.py` checks.
+"""The settings of one run, as frozen dataclasses. `reader.py` makes them, `checks.py` checks them.
 
 method = "splitnn"            top level: what all parties share, and their default recipe
 [data] [partition] [checkpoint] [align]
@@ -24,7 +24,7 @@ from colonnade.role.recipe import Recipe
 from colonnade.toml import Bounds
 from colonnade.wire import Kind
 
-FITS = {  # which options of a partition mean something for which kind
+FITS = {  # which options of a partition apply to which kind
     "grid": ("tiles",),
     "parties": ("tiles", "strips", "columns", "rows", "hybrid", "rectangles", "whole"),
     "axis": ("strips",),
@@ -40,10 +40,10 @@ FITS = {  # which options of a partition mean something for which kind
 
 @dataclass(frozen=True)
 class Data:
-    """[data]: which rows."""
+    """[data]: the rows of a run."""
 
     name: str = "mnist-sample"
-    # The share of test rows, where the set has no official division.
+    # The share of test rows, if the set has no official division.
     test: Annotated[float, Bounds(above=0, below=1)] = 0.2
     official: bool = True  # keep that division; false: divide all rows again, by `test`
     # The share of training rows held out for choices.
@@ -52,7 +52,7 @@ class Data:
     test_rows: Annotated[int, Bounds(least=0)] = 0
     standardise: bool = True  # by each party, with its own statistics
     flip: bool = False  # mirror half of the training images, the same ones at every party
-    # Move every training image by up to so many pixels, alike at every party.
+    # Move every training image by up to this many pixels, alike at every party.
     shift: Annotated[int, Bounds(least=0)] = 0
     upside_down: bool = False  # turn half of the training images, the same ones at every party
     classes: tuple[str, ...] = ()  # of a federation in which every party brings its own labels
@@ -68,7 +68,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Run:
-    """The top level of the file, the default recipe aside."""
+    """The top level of the file, without the default recipe."""
 
     method: str
     name: str = ""  # of the run's folder; empty: the file's name, or the method's
@@ -88,7 +88,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Config:
-    """A whole configuration, checked."""
+    """A complete configuration, checked."""
 
     run: Run
     recipe: Recipe
@@ -100,19 +100,19 @@ class Config:
     parties: Mapping[str, Recipe] = field(default_factory=dict)
     files: Mapping[str, OwnFile] = field(default_factory=dict)  # the parties' own
     align: Alignment | None = None  # first find the rows that all parties have
-    asked: Alignment = field(default_factory=Alignment)  # [align], also if the method matches none
+    asked: Alignment = field(default_factory=Alignment)  # [align], even if the method matches none
 
     @property
     def kinds(self) -> dict[str, Kind]:
-        """All that may cross, by name."""
+        """All Kinds that may cross, by name."""
         first = KINDS if self.align is not None else ()
         return {kind.name: kind for kind in (*first, *self.found.method.kinds)}
 
     def resolved(self) -> dict[str, Any]:
-        """Everything, defaults included, in the form of the file."""
+        """All settings, defaults included, as in the file."""
         tables: dict[str, Any] = {
             **plain(self.run),
-            # A file's place is no setting: the run folder holds a copy beside this config.
+            # A file's folder is not a setting: the run folder holds a copy beside this config.
             "method": self.found.path.name if self.run.method.endswith(".py") else self.run.method,
             **_portable(self.recipe),
             "data": plain(self.data),
@@ -140,7 +140,7 @@ class Config:
         return tables
 
     def to_align(self) -> Config:
-        """The same parties, to find their common rows and no more, whatever the method is."""
+        """The same parties, only to find their common rows, whatever the method is."""
         found = methods.find("alignment")
         kept = [name for name in self.run.record if name in {kind.name for kind in KINDS}]
         run = dataclasses.replace(
@@ -156,38 +156,38 @@ class Config:
         )
 
     def own_models(self) -> list[str]:
-        """The networks that stand in files of the user's own."""
+        """The networks in the user's own files."""
         used = [self.recipe, *self.parties.values()]
         return sorted({recipe.model for recipe in used if models.is_own(recipe.model)})
 
     def sha256(self) -> str:
-        """Of all that decides the result: the settings and the method's file, not the name."""
+        """The digest of all that decides the result: the settings and the method's file."""
         decisive = self.resolved() | {"name": "", "method_sha256": self.found.sha256}
         decisive |= {"models_sha256": [models.sha256_of(name) for name in self.own_models()]}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
     def others_tested(self) -> bool:
-        """Whether tested rows must be the same at all parties, and those they bring are not."""
+        """Whether tested rows must be the same at all parties although their own rows differ."""
         method = self.found.method
         return method.rows.tested_together(self.options) and not method.rows.aligned(self.options)
 
     def held_out(self) -> float:
-        """The share of a party's own rows that is kept for tests: none where none could be used."""
+        """The share of a party's own rows that is kept for tests: 0 if they could not be used."""
         unused = self.others_tested() and not self.run.evaluate_every
         return 0.0 if unused else self.data.test
 
     def untested(self) -> str:
-        """Why parties that bring rows of their own cannot be tested; empty where they can."""
+        """Why parties that bring their own rows cannot be tested; empty if they can."""
         method = self.found.method
         if not self.run.evaluate_every or not self.others_tested():
             return ""
         return (
-            f"{method.name} tests what all parties know of a row together, and with these options "
-            "each brings other rows"
+            f"{method.name} tests all parties' values of a row together, and with these options "
+            "each party brings different rows"
         )
 
     def start_sha256(self) -> str:
-        """Of all that decides what is done before the first message; empty where that is little."""
+        """The digest of all that decides the long phase before the first message; empty if none."""
         start = self.found.method.start
         if start is None:
             return ""
@@ -204,7 +204,7 @@ def dumps(config: Config) -> str:
 
 
 def _portable(recipe: Recipe) -> dict[str, Any]:
-    """A recipe whose own network is named without its folder: the run keeps a copy."""
+    """A recipe that names its own network without its folder, because the run keeps a copy."""
     table = plain(recipe)
     if models.is_own(recipe.model):
         file, _, attribute = recipe.model.rpartition(":")
@@ -213,7 +213,7 @@ def _portable(recipe: Recipe) -> dict[str, Any]:
 
 
 def plain(value: Any) -> dict[str, Any]:
-    """A dataclass as a table; TOML has no None, so what is None is left out."""
+    """A dataclass as a table; values of None are omitted, because TOML has none."""
     plain: dict[str, Any] = {
         f.name: _simple(getattr(value, f.name)) for f in dataclasses.fields(value)
     }

@@ -295,7 +295,7 @@ def test_wrong_types(tree: dict[str, Any], where: str, must: str) -> None:
         ({"data": {"classes": ["a"]}}, "data.classes = ['a']: at least two"),
         ({"data": {"classes": ["a", "b", "a"]}}, "data.classes names 'a' more than once"),
         ({"checkpoint": {"steps": -1}}, "checkpoint.steps = -1: at least 0"),
-        ({"partition": {"kind": "tiles", "sizes": [1]}}, 'nothing for kind = "tiles"'),
+        ({"partition": {"kind": "tiles", "sizes": [1]}}, 'no meaning for kind = "tiles"'),
         ({"partition": {"kind": "columns", "groups": {"../": ["a"]}}}, "groups name '../'"),
         ({"splitnn": {"dim": 0}}, "splitnn.dim = 0: at least 1"),
         ({"splitnn": {"hidden": -1}}, "splitnn.hidden = -1: at least 0"),

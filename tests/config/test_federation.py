@@ -327,7 +327,7 @@ def test_a_method_may_name_its_hub(tmp_path: Path) -> None:
         ({"run": SWARM | {"data": {"classes": [0, 1]}}}, "must be a list, each a text"),
         (
             {"run": SWARM | {"method": "splitnn"}, "parties": parties("a.org:1", "")},
-            "data.classes: in splitnn the label holder's rows say which classes there are",
+            "data.classes: in splitnn the label holder's rows determine the classes",
         ),
         ({"on_lost": "stop"}, 'on_lost = "stop": the parties of swarm may come and go'),
     ],
@@ -341,7 +341,10 @@ def test_a_hub_that_nobody_plays_or_two(tmp_path: Path) -> None:
     rule = '{name: "client" for name in parties if name != "server"} | {"server": "server"}'
     assert rule in text
     for cast, why in (
-        ('dict.fromkeys(parties, "client")', "nobody plays 'server', whom all others of swarm"),
+        (
+            'dict.fromkeys(parties, "client")',
+            "nobody plays 'server', with which all others of swarm",
+        ),
         ('{n: "client" if n == "a" else "server" for n in parties}', "'b', 'server' all play"),
         ('{"a": "client", "server": "server"}', "'b' has nothing to do in swarm with these"),
     ):

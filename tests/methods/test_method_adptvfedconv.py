@@ -983,11 +983,11 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "a cut that is none": (settings({"cut": "8C"}), r"cut = '8C': must be one of '1C'.*'7C\+3M'"),
     "another network": (
         settings(model="mlp", model_options={}),
-        "model = 'mlp': adptvfedconv works with vgg16 alone",
+        "model = 'mlp': adptvfedconv works only with vgg16",
     ),
     "another network of one party": (
         settings(parties={f"party{i}": {"model": "cnn", "model_options": {}} for i in range(1, 5)}),
-        r"parties\.party2\.model = 'cnn': adptvfedconv works with vgg16 alone",
+        r"parties\.party2\.model = 'cnn': adptvfedconv works only with vgg16",
     ),
     "columns of pixels": (
         settings(partition={"kind": "columns", "parties": 2}),
@@ -1016,7 +1016,7 @@ def test_refused_with_a_reason(what: str, tmp_path: Path) -> None:
 
 
 REFUSED_ROWS: dict[str, tuple[dict[str, Any] | None, dict[str, Any], type[Exception], str]] = {
-    "no places": (None, {}, ConfigError, "for rows in memory, name their rectangles there"),
+    "no places": (None, {}, ConfigError, "for rows in memory, list their rectangles there"),
     "nothing to cut": (
         {"kind": "tiles"},
         {},

@@ -951,9 +951,12 @@ def test_evaluated_rows_are_those_of_all(setting: str, tmp_path: Path) -> None:
             r"the labels of 'c0' and 'c1' differ in \d+ of 80 rows\. Row", parties=parties | other
         )
     else:
-        refused(r"each brings other rows: give test = \{…\}, the same rows in the same", test=None)
+        refused(
+            r"each party brings different rows: give test = \{…\}, the same rows in the same",
+            test=None,
+        )
         validated = in_memory({"setting": setting}) | {"data": {"validation": 0.2}}
-        with pytest.raises(DataError, match=r"data.validation = 0.2: fedemb tests what all"):
+        with pytest.raises(DataError, match=r"data.validation = 0.2: fedemb tests all"):
             colonnade.run(validated, parties=parties, test=dict.fromkeys(test, test["c0"]))
         tree = in_memory({"setting": setting}, evaluate_every=0)
         result = colonnade.run(tree, parties=parties, out=tmp_path / "run")
@@ -970,7 +973,7 @@ def test_own_files_of_other_rows_are_not_tested_together(tmp_path: Path) -> None
     tree = in_memory({"setting": "hybrid"})
     file = {"id": "id", "label": "y"}
     tree["parties"] = {n: file | {"data": str(tmp_path / f"{n}.csv")} for n in ("a", "b")}
-    text = "each brings other rows: set evaluate_every = 0, and score files of the same rows by col"
+    text = "each party brings different rows: set evaluate_every = 0, and score files of the same rows by col"
     with pytest.raises(ConfigError, match=text):
         colonnade.run(tree, out=tmp_path / "run")
     result = colonnade.run(tree | {"evaluate_every": 0}, out=tmp_path / "run")

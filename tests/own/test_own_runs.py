@@ -195,8 +195,8 @@ def test_ids_that_count_as_one_are_divided_as_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ('[data]\nname = "digits"\n', "leave one or the other out"),
-        ('[partition]\nkind = "columns"\n', "leave one or the other out"),
+        ('[data]\nname = "digits"\n', "omit one or the other"),
+        ('[partition]\nkind = "columns"\n', "omit one or the other"),
         ("[parties.third]\nlr = 0.1\n", r"\[parties.third\] has no `data`"),
         ('[align]\nengine = "md5"\n', "align.engine"),
         ("[align]\nminimum = -1\n", "minimum = -1: at least 0"),

@@ -67,7 +67,7 @@ def test_it_is_said_between_processes_and_organisations_too(tmp_path: Path) -> N
     file = OwnFile(str(tmp_path / "shop.csv"), id="customer")
     own = assembly.from_file(file, "shop", settings, labelled=False)
     (warning,) = own.warnings
-    assert "they are left out, since those of the label holder count" in warning
+    assert "they are ignored, because those of the label holder count" in warning
     assert own.sha256 == result.content["data"]["files_sha256"]["shop"]
 
 
