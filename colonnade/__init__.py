@@ -3,7 +3,7 @@
 import os
 
 # Idle OpenMP threads that spin make a busy machine up to 100 times slower; this must be set
-# before torch is imported, and whoever has set it already keeps the last word.
+# before torch is imported; a value that the user has set is kept.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # cuBLAS repeats its results to the bit only with a workspace of fixed size.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

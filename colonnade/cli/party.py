@@ -35,7 +35,7 @@ METER_SECONDS = 0.5
 
 
 def own_file(arguments: argparse.Namespace) -> OwnFile | None:
-    """What --data, --id and --label say."""
+    """The file that --data, --id and --label describe."""
     given = {key: getattr(arguments, key) for key in ("id", "label")}
     changes = {key: value for key, value in given.items() if value is not None}
     path: Path | None = arguments.data
@@ -50,7 +50,7 @@ def own_file(arguments: argparse.Namespace) -> OwnFile | None:
 
 
 def setup_of(arguments: argparse.Namespace) -> Setup:
-    """What the arguments name, checked."""
+    """The files and names in the arguments, checked."""
     shared = federation.load(arguments.federation)
     shared.member(arguments.name)  # a wrong name first, before any file is read
     return prepared(arguments, shared, read_rows(own_file(arguments), shared, arguments.name))
@@ -59,7 +59,7 @@ def setup_of(arguments: argparse.Namespace) -> Setup:
 def prepared(
     arguments: argparse.Namespace, shared: federation.Federation, own: assembly.OwnRows
 ) -> Setup:
-    """What one party brings to a federation, checked."""
+    """The rows, keys and policy that one party brings, checked."""
     keys = arguments.keys or shared.path.parent / "keys"
     policy = Policy.load(arguments.policy) if arguments.policy else None
     if policy is not None and shared.run.found.method.rows.ids_only:

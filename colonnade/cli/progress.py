@@ -1,4 +1,4 @@
-"""What a run shows while it works: one live line in a terminal, plain lines anywhere else."""
+"""Shows a run's progress: one live line in a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Progress(Observer):
         self._start = time.perf_counter()
         if self._label:
             self._console.print(Text(self._label, style="bold"))
-        for caveat in config.found.method.about.caveats(config.options):  # before anything is told
+        for caveat in config.found.method.about.caveats(config.options):  # before anything is sent
             self._console.print(Text(f"warning: {caveat}"))
         if self._console.is_terminal:
             self._live = Live(

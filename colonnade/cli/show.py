@@ -1,4 +1,4 @@
-"""What the commands print: a table for a person, JSON for a program, or one line for a script."""
+"""Prints the commands' output: a table for a person, JSON for a program, one line for a script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the process of one party keeps, all in one folder:
+"""The records that the process of one party keeps, all in one folder:
 
 config.toml  run.json  ledger.jsonl  log.txt  checkpoints/     while it runs
 weights.part/                                                  the same, if parties come and go

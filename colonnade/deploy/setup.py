@@ -1,4 +1,4 @@
-"""What one party brings to a federation, checked before anything is written or anybody is called.
+"""Checks what one party brings to a federation before anything is written or any peer is called.
 
 It needs its rows (a server: none), its keys, its policy and the shared federation file, and
 nothing of anybody else.
@@ -83,7 +83,7 @@ def prepare(
         raise FederationError(
             [
                 f"{keys / name}.sign is not the key that {federation.path} pins for '{name}': "
-                f"`colonnade certs show {name}.sign` prints what must stand there"
+                f"`colonnade certs show {name}.sign` prints the key that belongs there"
             ]
         )
     method = federation.run.found.method

@@ -16,7 +16,7 @@ Partitioned Data" (2022). C is the compressor, Q the number of local steps on ev
 loss, with C(top) and the C(h_j) as they came. With `labels = "holder"` passive parties need none:
 step 6 is on Σ h_k · C(dL/dh_k), a linear loss whose gradient stays as it came.
 
-A party computes only its own embedding anew in every local step. Two messages per batch and
+A party computes only its own embedding again in every local step. Two messages per batch and
 passive party. Evaluation and prediction send C(h_k) too, since the top was trained on it. The
 paper's top-k chooses by gradient, which nobody has before the embedding is sent: ours by magnitude.
 """

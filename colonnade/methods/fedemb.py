@@ -174,8 +174,8 @@ async def tell(
     groups, (l_m, o_m) = await cfg.release.of(me, others, **values)  # 3., 4.
     if cfg.targets == "mse" and len(joining.dense_layers(public)) == 1:
         me.remark(
-            "behind the cut stands one linear layer: means pass through it unchanged, and with "
-            "targets = 'mse' there is nothing to tune. Give the networks more layers, or cut before"
+            "one linear layer follows the cut: means pass through it unchanged, and with "
+            "targets = 'mse' there is nothing to tune. Give networks more layers, or cut earlier"
         )
     proportions = label_proportions(me, groups) if cfg.targets == "proportions" else None
     counts = len(me.evaluations), len(embeddings) if cfg.widen else 0

@@ -1,1 +1,1 @@
-"""What a run leaves behind: its folder, its result, and what an observer is told."""
+"""The results of a run: its folder, its result.json, and the events for an observer."""

@@ -1,4 +1,4 @@
-"""What one party can say about its work at the end of a run: numbers, and nothing of its rows.
+"""A party's account of its work at the end of a run: numbers, and nothing of its rows.
 
 In one process the accounts are made and joined at once; with a process per party each writes its
 own, and whoever joins them reads the files.

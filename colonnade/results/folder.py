@@ -1,4 +1,4 @@
-"""A run's folder: made once, reopened to go on, never replaced without being told to.
+"""A run's folder: made once, reopened to resume, never replaced without permission.
 
 config.toml      the resolved configuration, beside copies of the user's own files
 run.json         which configuration this is, and how often it was started

@@ -1,4 +1,4 @@
-"""What a progress display may listen to."""
+"""The events of a run that a progress display may receive."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Tally:
         self._by_party: dict[str, int] = {}
 
     def set(self, party: str, crossed: int) -> None:
-        """This party's ledger has so many bytes by now, sent and received."""
+        """This party's ledger now counts these bytes, sent and received."""
         self._by_party[party] = crossed
         self.bytes = sum(self._by_party.values()) // 2  # each message is in two ledgers
 

@@ -1,4 +1,4 @@
-"""A run folder's result, for whoever reads it; `writer` makes it."""
+"""Reads the result in a run's folder; `writer` writes it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""One run, and what can be done with it afterwards."""
+"""Runs a config, and predicts and measures with the run afterwards."""

@@ -1,4 +1,4 @@
-"""What each passive party is worth: the accuracy that is left while it is absent.
+"""Measures what each passive party contributes: the accuracy without it.
 
 Every row is evaluated with the same weights once with and once without a party. The difference is
 that party's embedding, also under masks, so this is for parties that live in one process anyhow;

@@ -221,7 +221,7 @@ class Trained:
         if strangers := [name for name in files if name not in known]:
             raise DataError(f"{', '.join(strangers)}: no such party; there are {', '.join(known)}")
         if both := [name for name in files if name in absent]:
-            raise DataError(f"{', '.join(both)}: absent, and yet rows are given; leave them out")
+            raise DataError(f"{', '.join(both)}: absent, and yet rows are given; omit them")
         method = self.config.found.method
         needed = [name for name in known if name not in absent]
         if self.result["parties"] != [POOLED]:
@@ -323,7 +323,7 @@ class Trained:
                 f"{', '.join(self.result['parties'])}"
             )
         if both := [name for name in parties if name in absent]:
-            raise DataError(f"{', '.join(both)}: absent, and yet rows are given; leave them out")
+            raise DataError(f"{', '.join(both)}: absent, and yet rows are given; omit them")
         rows: dict[str, tuple[Tensor | None, Tensor]] = {}
         for name, x in parties.items():
             if isinstance(x, tuple):

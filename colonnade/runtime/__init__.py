@@ -1,1 +1,1 @@
-"""What drives roles: all in one process, or one party each."""
+"""Drives roles: all of them in one process, or one party per process."""

@@ -24,7 +24,7 @@ from colonnade.role.party import Party
 
 
 class Shelf:
-    """What parties have on their shelves, each tensor written once, beside all checkpoints."""
+    """The tensors on the parties' shelves, each written once, beside all checkpoints."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / "shelf"
@@ -37,14 +37,14 @@ class Shelf:
                 store.write_array(tensor, place)
 
     def known(self, party: Party) -> dict[str, Any]:
-        """The snapshot of a role that has ended: it needs no more than was written before."""
+        """The snapshot of a role that has ended: it needs only the tensors written before."""
         snapshot = party.snapshot()
         written = {place.stem for place in self._folder.glob("*.npy")}
         snapshot["shelf"] = {k: stem for k, stem in snapshot["shelf"].items() if stem in written}
         return snapshot
 
     def fill(self, *snapshots: dict[str, Any]) -> None:
-        """Put the tensors into the snapshots that name them; what nobody names is removed."""
+        """Put the tensors into the snapshots that name them; others are removed."""
         named = {stem for one in snapshots for stem in one["shelf"].values()}
         for place in self._folder.glob("*.npy"):
             if place.stem not in named:
@@ -84,10 +84,9 @@ class Checkpoints:
         store.save(self._shelf.known(party), self._finished / party.name)
 
     def latest(self, alone: str = "") -> dict[str, Any]:
-        """The newest snapshots of a place that all members have reached; what lies beyond it is
-        removed.
+        """The newest snapshots of a place that all members have reached; later ones are removed.
 
-        alone  a phase before the first message: from there each goes on as far as it has come
+        alone  a phase before the first message: in it each party resumes from its own position
         """
         files: dict[str, Path] = {}
         for place in reversed(self._places()):
@@ -130,14 +129,14 @@ class Checkpoints:
 
 
 class SharedStart:
-    """How far parties come before their first message, kept for other runs that come as far.
+    """The parties' states before their first message, kept for other runs with the same start.
 
     starts/<digest>/bank.safetensors + bank.json
     """
 
     def __init__(self, folder: Path, phase: str, members: Sequence[str]) -> None:
         self._folder, self._phase, self._members = folder, phase, tuple(members)
-        # Of this process: another run may be making the same.
+        # The name contains this process, because another run may be writing the same folder.
         self._draft = folder.with_name(f"{folder.name}.{os.getpid()}")
 
     def snapshots(self) -> dict[str, Any]:
@@ -168,8 +167,8 @@ class OwnCheckpoints:
         checkpoints/000003-train-00002-0000000.safetensors + .json
         checkpoints/finished.safetensors + .json
 
-    It keeps every one until it hears that all parties have written it: so there is always a
-    place that everybody can go back to.
+    It keeps every checkpoint until all parties have written a newer one, so there is always a
+    place to which all can go back.
     """
 
     def __init__(self, folder: Path, before: Callable[[], None]) -> None:
@@ -199,7 +198,7 @@ class OwnCheckpoints:
         return self._finished.with_suffix(".json").exists()
 
     def held(self) -> list[str]:
-        """The labels of what is there, oldest first."""
+        """The labels of the checkpoints on disk, oldest first."""
         return [file.name.partition("-")[2] for file in self._files()]
 
     @property
@@ -209,8 +208,8 @@ class OwnCheckpoints:
         return len(files) > 0 and int(files[0].name.partition("-")[0]) > 0
 
     def go_back(self, label: str | None) -> dict[str, Any] | None:
-        """The snapshot of this label, or the last word of a role that never wrote it; what came
-        later is removed. None: from the beginning."""
+        """The snapshot of this label, or the final one of a role that never wrote it; later ones
+        are removed. None: from the beginning."""
         if label is None:
             self.clear()
             return None
@@ -226,8 +225,8 @@ class OwnCheckpoints:
         return self._read(found)
 
     def newest(self) -> dict[str, Any] | None:
-        """What this party alone would go on from: also one whose role had ended, since what it
-        did behind its last checkpoint may have reached nobody."""
+        """The snapshot from which this party alone would resume, even if its role had ended: its
+        messages after the last checkpoint may have reached nobody."""
         if files := self._files():
             return self._read(files[-1])
         return self.last_word() if self.finished else None
@@ -241,7 +240,7 @@ class OwnCheckpoints:
         return snapshot
 
     def commit(self, label: str) -> None:
-        """Everybody has this one: what came before has done its work."""
+        """All parties have this one: remove the earlier ones."""
         files = self._files()
         labels = [file.name.partition("-")[2] for file in files]
         if label in labels:
@@ -265,7 +264,7 @@ class OwnCheckpoints:
 
 
 class NoCheckpoints:
-    """For work that is short enough to be done again: it begins from the beginning."""
+    """For work that is short enough to repeat: it always begins from the beginning."""
 
     finished = committed = False
 

@@ -1,4 +1,4 @@
-"""How the hub chooses which run this is, and where all begin."""
+"""The hub's choice of the run, and of the position where all parties begin."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from colonnade.runtime.control import Join, Place
 
 
 def choose_run(run: str, joins: Mapping[str, Join]) -> str:
-    """Which run this is: the hub's own, one that others are in and have nothing to lose of, or a
-    new one. Whoever is in another is named."""
+    """The run's name: the hub's own, that of other parties which lose nothing by it, or a new one.
+    A party with another run's folder is named in the error."""
     nothing_to_lose = not any(join.held or join.finished for join in joins.values())
     theirs = next((join.run for join in joins.values() if join.run), "")
     run = run or (theirs if nothing_to_lose else "") or secrets.token_hex(8)
@@ -27,7 +27,7 @@ def choose_run(run: str, joins: Mapping[str, Join]) -> str:
 
 
 def choose_label(joins: Mapping[str, Join]) -> str | None:
-    """The newest checkpoint that everybody holds, or whose role has ended; None: there is none."""
+    """The newest checkpoint that every party holds or has passed with its end; None: none."""
     order: tuple[str, ...] = next((j.held for j in joins.values() if not j.finished), ())
     order = order or max((join.held for join in joins.values()), key=len)
     common = [
@@ -39,7 +39,7 @@ def choose_label(joins: Mapping[str, Join]) -> str | None:
 
 
 def first_new_step(skip: Place | None, joins: Iterable[Join]) -> Place:
-    """The first step that nobody has begun with the members there were before."""
+    """The first step that no party has begun with the previous members."""
     fresh = [place for place in (skip, *(join.fresh for join in joins)) if place]
     phases = {phase for phase, _, _ in fresh}
     if len(phases) > 1:

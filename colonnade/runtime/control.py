@@ -1,8 +1,8 @@
-"""What the processes of a federation say to each other.
+"""The control messages of a federation's processes.
 
-Each word is a type below. It travels as its name and its fields in JSON; one that does not fit a
-frame travels in pieces. protocol.py says who may say which word, and what is done about it;
-choice.py says how the hub chooses where all begin.
+Each word is a type below. It travels as its name and its fields in JSON; a word that does not fit a
+frame travels in pieces. protocol.py defines who may send which word and how a session handles it;
+choice.py defines how the hub chooses where all begin.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ Said = TypeVar("Said")
 
 TICK = 0.2  # seconds between two looks at the clock
 WAIT_NOTE_SECONDS = 30.0  # between two notes of who is waited for
-MORE = "more of "  # a word of which another piece follows
+MORE = "more of "  # marks a piece of a word that another piece follows
 WORD_BYTES, WORDS_BYTES = HEAD_BYTES // 2, 256 << 20  # of a piece; of all of them
 TEXT_CHARACTERS = 2000  # of an error that others are told of
 NONSENSE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 class GoBack(BaseException):
-    """No error: this party starts again from a checkpoint. No role may catch it."""
+    """Not an error: this party starts again from a checkpoint. No role may catch it."""
 
 
 @dataclass(frozen=True)
 class Patience:
-    """How long a lost party is waited for, and what then."""
+    """How long to wait for a lost party, and what to do then."""
 
     on_lost: Literal["wait", "stop", "continue"] = "wait"
     deadline: float = 600.0  # seconds without a connection
@@ -199,7 +199,7 @@ _READERS: Mapping[str, Callable[[Any], Any]] = {  # by the annotation of a field
 
 
 def frames(name: str, said: Any) -> Iterator[Control]:
-    """A word as the frames it travels in: several for the account of a long run."""
+    """The frames of a word: several for the account of a long run."""
     text = json.dumps({one.name: getattr(said, one.name) for one in fields(said)})
     while len(text) > WORD_BYTES:
         yield Control(MORE + name, text[:WORD_BYTES])
@@ -208,7 +208,7 @@ def frames(name: str, said: Any) -> Iterator[Control]:
 
 
 class Pieces:
-    """Puts words together that come in pieces; pieces of different words may alternate."""
+    """Joins the pieces of words; pieces of different words may alternate."""
 
     def __init__(self) -> None:
         self._begun: dict[tuple[str, str], str] = {}  # (sender, name) of which more will come
@@ -225,5 +225,5 @@ class Pieces:
         return name, text
 
     def forget(self, sender: str) -> None:
-        """The process that began them is gone."""
+        """Forget the pieces of a process that is gone."""
         self._begun = {key: text for key, text in self._begun.items() if key[0] != sender}

@@ -1,4 +1,4 @@
-"""One role, driven to its end by answering its requests; what every runtime needs around it."""
+"""Drives one role to its end by answering its requests, with what every runtime needs for it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def drive(role: Coroutine[Any, Any, Any], take: Callable[[Recv], Any]) -> Any:
             wanted = request(answer)
         except StopIteration as finished:
             return finished.value
-        answer = None  # a large one must be gone before the next one comes
+        answer = None  # free a large answer before the next one comes
         try:
             request, answer = role.send, take(wanted)
         except PeerLost as lost:
@@ -37,7 +37,7 @@ def drive(role: Coroutine[Any, Any, Any], take: Callable[[Recv], Any]) -> Any:
 
 @contextmanager
 def reproducible(threads: int, cuda: bool) -> Iterator[None]:
-    """Sums depend on the number of threads, some GPU kernels on luck: fix both, then undo it."""
+    """Fix the number of threads and choose deterministic GPU kernels, then undo both."""
     before = torch.get_num_threads()
     strictly = torch.are_deterministic_algorithms_enabled()
     lenient = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -56,7 +56,7 @@ def reproducible(threads: int, cuda: bool) -> Iterator[None]:
 
 
 def handed_over(message: Message, party: Party) -> Value:
-    """What the role gets to see of a message that it has waited for."""
+    """The value of a message as its role receives it."""
     if not message.kind.paces:
         party.progress.hop = max(party.progress.hop, message.hop)
     return message.value if message.kind.host else to_device(message.value, party.device)
@@ -72,12 +72,12 @@ def to_device(value: Value, device: torch.device) -> Value:
 
 
 def where(party: Party, role: Coroutine[Any, Any, Any], error: BaseException) -> str:
-    """Whose role it was, how far it had come, and the line of the method's own file."""
+    """The role's party, its position, and the line in the method's file."""
     return f"{party.name} ({party.role}), {_place(party)}{_line(error, party, role)}"
 
 
 def failed(party: Party, role: Coroutine[Any, Any, Any], error: Exception) -> RoleFailed:
-    """An error of the method itself, with the same."""
+    """An error of the method itself, with the party, the position and the line."""
     name = type(error).__name__
     place = f"'{party.name}' ({party.role}) failed {_place(party)}"
     said = f"{place}: {name}: {error}{_line(error, party, role)}"
@@ -90,8 +90,8 @@ def _place(party: Party) -> str:
 
 
 def _line(error: BaseException, party: Party, role: Coroutine[Any, Any, Any]) -> str:
-    """Where in the method's own file it happened: the innermost line of it. What comes before the
-    method, an alignment, has a file of its own."""
+    """The innermost line in the method's own file; an alignment before the method has its own
+    file."""
     frames = traceback.extract_tb(error.__traceback__)
     for file in (party.source, role.cr_code.co_filename):  # type: ignore[attr-defined]
         lines = [frame.lineno for frame in frames if frame.filename == file]

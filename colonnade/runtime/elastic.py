@@ -1,13 +1,13 @@
-"""Membership where parties come and go: nobody goes back because another one has gone.
+"""Elastic membership: when one party goes, the others continue without going back.
 
     every party   keeps its own checkpoints, and goes on from its own newest one
-    the hub       lets in whoever joins, at any time: `start` to that one alone, with an attempt of
-                  its own; what had passed between the two before is forgotten
+    the hub       admits a party that joins, at any time: it sends `start` to that party alone, with
+                  a separate attempt; earlier messages between the two are forgotten
     the others    talk with the hub alone. While it is away they go on, as long as their role does
-                  not wait for it without a limit, and at the end conclude alone
+                  not wait for it without a limit, and they conclude alone at the end
 
-A role sees a peer that is away by `peer.reachable`, by a `recv_any` that brings nothing, and by
-messages that begin again. What is sent to such a peer is not sent, and counted.
+A role notices an absent peer by `peer.reachable`, by a `recv_any` that returns nothing, and by
+messages that begin again. A message to such a peer is not sent, and counted.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Elastic:
     # ---- begin ---------------------------------------------------------------------------------
 
     def gather(self, session: Session) -> Start | None:
-        """The hub begins with those who are there; others are let in by the hub, or go on alone."""
+        """The hub begins with the parties present; others are admitted by it, or go on alone."""
         start = self._open(session) if session.is_hub else self._enter(session)
         if start.ended:
             return start if self._can_keep_something(session) else None
@@ -106,7 +106,7 @@ class Elastic:
         return start
 
     def _admit(self, session: Session, peer: str, start: Start) -> None:
-        """From here on the two talk, and both begin to count at zero."""
+        """Admit a peer: from here on the two talk, and both count from zero."""
         self._admitted[peer] = start.lives[peer]
         session.unsent.discard(peer)
         session.roles_over.discard(peer)
@@ -118,7 +118,7 @@ class Elastic:
                 session.tell(peer, End())
 
     def _enter(self, session: Session) -> Start:
-        """Be let in by the hub; a party that has been in this run goes on alone without it."""
+        """Be admitted by the hub; without it a party that was in this run goes on alone."""
         if session.hub_known:
             session.tell(session.hub, session.join())
         began = time.monotonic()
@@ -130,8 +130,8 @@ class Elastic:
         return session.start
 
     def _can_keep_something(self, session: Session) -> bool:
-        """The federation has ended while this party was away: its newest checkpoint is what it
-        has, unless its role had ended, too."""
+        """The federation ended while this party was away: it keeps its newest checkpoint, unless
+        its role had ended, too."""
         session.log("the federation has ended")
         _note_away(session, [session.hub])
         if session.checkpoints.finished:
@@ -166,13 +166,13 @@ class Elastic:
         return link.up and self._admitted.get(peer) == link.life_of()
 
     def checkpoint(self, session: Session, party: Party) -> None:
-        """Write one; nobody else has to hold it."""
+        """Write a checkpoint; no other party has to hold it."""
         session.checkpoints.commit(session.checkpoints.save(party))
         session.keeper.publish(party)
         session.pump(0.0)
 
     def check_wait(self, session: Session, wanted: Recv, began: float) -> None:
-        """Nobody waits for a peer that will never answer."""
+        """Stop waiting for a peer that will never answer."""
         names, links = [peer.name for peer in wanted.peers], session.mesh.links
         if not session.is_hub and any(
             name in session.unsent and self.reaches(session, name) for name in names
@@ -262,7 +262,7 @@ class Elastic:
             session.log(f"attempt {start.attempt}: '{sender}' is back")
 
     def troubled(self, session: Session, sender: str, trouble: Trouble) -> None:
-        """The trouble of one is not the trouble of others, unless this party may not take part."""
+        """Ignore another party's trouble, unless it means that this party may not take part."""
         begun = session.playing or self._came_back
         failure = trouble.failure()
         if not session.is_hub and (trouble.refused or not begun):
@@ -270,7 +270,7 @@ class Elastic:
         session.log(str(failure))
 
     def tick(self, session: Session, now: float) -> None:
-        """Only a beginning needs everybody; later the hub needs somebody."""
+        """Only the beginning needs all parties; later the hub needs at least one."""
         self._look_for_the_lost(session, now)
         if session.stop_told:
             self._stop_if_idle(session)
@@ -327,7 +327,7 @@ def _note_away(session: Session, names: Iterable[str]) -> None:
 
 
 def _somebody_plays(session: Session) -> bool:
-    """Whether somebody is connected who has not come to an end."""
+    """Whether a connected party's role has not ended."""
 
     def found() -> bool:
         links = session.mesh.links

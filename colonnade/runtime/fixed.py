@@ -1,8 +1,8 @@
-"""Membership where everybody is needed: when one process dies, all go back together.
+"""Fixed membership, where every party is needed: when one process dies, all go back together.
 
-The hub says `halt` and everybody joins again; the attempt counts up, keys are agreed on again, and
-messages of older attempts are refused. Where the federation may go on without a party that is
-lost, that party is left out for good, and nothing is repeated that was done before the loss.
+The hub sends `halt` and all parties join again; the attempt counts up, keys are agreed on again,
+and messages of older attempts are refused. If the federation may continue without a lost party,
+that party is excluded for good, and no step done before the loss is repeated.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Fixed:
     goes_back_to = "the last common checkpoint"
 
     def __init__(self) -> None:
-        self._lost = False  # somebody, since the last start
+        self._lost = False  # whether a party was lost since the last start
 
     # ---- begin ---------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ class Fixed:
             for peer, link in session.mesh.links.items()
             if peer in start.lives
         ):
-            session.pump(TICK)  # what is sent to a process before it is known would be lost
+            session.pump(TICK)  # a message to a process that is not yet known would be lost
         return None if start.ended else start
 
     def _choose_with_all(self, session: Session) -> Start:
@@ -101,7 +101,7 @@ class Fixed:
         )
 
     def resume(self, session: Session, start: Start, party: Party) -> bool:
-        """Bring a party to where all begin; whether its role has something left to do."""
+        """Bring a party to where all begin; returns whether its role has something left to do."""
         snapshot = session.checkpoints.go_back(start.label)
         if snapshot is not None:
             party.resume(snapshot)
@@ -126,11 +126,11 @@ class Fixed:
         return link is None or link.up  # without a link of its own, the hub relays
 
     def checkpoint(self, session: Session, party: Party) -> None:
-        """Write one, which counts once everybody has written it."""
+        """Write a checkpoint, which counts once every party has written it."""
         session.tell(session.hub, Saved(session.checkpoints.save(party)))
 
     def check_wait(self, session: Session, wanted: Recv, began: float) -> None:
-        """Nothing more than every session checks: whoever dies is waited for."""
+        """Check nothing more than every session does: a party that dies is waited for."""
 
     def finish(self, session: Session) -> None:
         """This party's role has ended: wait until all have."""
@@ -166,17 +166,17 @@ class Fixed:
             return
         session.joins[sender] = join
         if session.playing:
-            # It knows of no start of ours: it has lost what it knew.
+            # It knows no start of this run, so it has lost its state.
             self._halt(session, f"'{sender}' joined again")
 
     def started(self, session: Session, sender: str, start: Start) -> None:
-        """`gather` looks for it."""
+        """Nothing to do: `gather` looks for it."""
 
     def troubled(self, session: Session, sender: str, trouble: Trouble) -> None:
         raise trouble.failure()
 
     def tick(self, session: Session, now: float) -> None:
-        """Whoever is away for too long: go on without, if that may be, or give up."""
+        """Continue without a party that is away for too long, if allowed; otherwise give up."""
         for peer, seconds in watch.overdue(session, now):
             why_not = ""
             if session.is_hub and session.patience.on_lost == "continue" and session.attempt > 0:

@@ -31,8 +31,8 @@ Start = Callable[[Party, Wire], Coroutine[Any, Any, Any]]
 
 @dataclass
 class Mailboxes:
-    """The transport within one process, and what all its parties share: Kinds, ledger, and every
-    party's post. It holds no party, so none can be reached through it."""
+    """The transport within one process, and the things its parties share: Kinds, ledger and posts.
+    It holds no party, so none can be reached through it."""
 
     kinds: Mapping[str, Kind]
     ledger: Ledger
@@ -70,9 +70,9 @@ class Mailboxes:
             self.ready.append(message.receiver)
 
     def warnings(self, loose: bool = False) -> list[str]:
-        """What a method should know about its messages once it has ended.
+        """The warnings about a method's messages once it has ended.
 
-        loose  its parties need not be in one epoch: that they were not is worth one sentence
+        loose  its parties need not be in one epoch: a difference is reported in one sentence only
         """
         unreceived = [line for post in self.posts.values() for line in post.leftover()]
         if loose and self.crossed:
@@ -123,15 +123,15 @@ def run(
     lose: Mapping[str, int] | None = None,
     finished: Callable[[Party], None] | None = None,
 ) -> dict[str, Any]:
-    """Start every party's role and run them all to their end; what each returned, by name.
+    """Start every party's role and run all to their end; returns their results by name.
 
-    lose={"shop": 12} makes 'shop' vanish when it has taken 12 training steps: a rehearsal of
-    what a lost peer does to the others. `finished` is told of every role that ends.
+    lose={"shop": 12} makes 'shop' vanish after 12 training steps, to rehearse the loss of a peer.
+    `finished` is called for every role that ends.
     """
     outer = {party.device: random_state(party.device) for party in parties.values()}
     scheduler = _Scheduler(parties, start, mail, lose or {}, finished)
     try:
-        # One thread for all backward passes: many small ones would wait for a worker each time.
+        # One thread for all backward passes: many small ones would each wait for a worker.
         with torch.autograd.set_multithreading_enabled(False):
             return scheduler.run()
     finally:
@@ -179,7 +179,7 @@ class _Scheduler:
             task.role.close()
 
     def _resume(self, task: Task) -> None:
-        """Run a role until it waits for what is not there, or ends."""
+        """Run a role until it waits for a message that is not there, or ends."""
         if task.finished:
             return
         answer: Any = None

@@ -1,4 +1,4 @@
-"""What a session looks for at every tick: who is away, who is stuck, and whether all wait."""
+"""Checks at every tick of a session which peers are away or stuck, and whether all wait."""
 
 from __future__ import annotations
 
@@ -78,6 +78,6 @@ def look_for_deadlock(session: Session, now: float) -> None:
 
 
 def what(wanted: Recv) -> str:
-    """What a role waits for, in words."""
+    """Describe what a role waits for."""
     names = " or ".join(peer.name for peer in wanted.peers)
     return f"'{wanted.kind.name}' from {names}"

@@ -635,7 +635,7 @@ def test_runs_that_begin_alike_share_their_local_training(tmp_path: Path) -> Non
         ({"grouping": "class"}, "labels decide who is in a group: the server can infer the class"),
         ({"targets": "hard", "groups": 0}, "every row is released by itself: 130 rows, groups = 0"),
         ({"groups": 131}, "every row is released by itself: 130 rows, groups = 131"),
-        ({"cut": "layer3"}, "behind the cut stands one linear layer: means pass through it"),
+        ({"cut": "layer3"}, "one linear layer follows the cut: means pass through it"),
     ],
 )
 def test_what_else_must_be_said(options: dict[str, Any], said: str, tmp_path: Path) -> None:
@@ -973,7 +973,7 @@ def test_own_files_of_other_rows_are_not_tested_together(tmp_path: Path) -> None
     tree = in_memory({"setting": "hybrid"})
     file = {"id": "id", "label": "y"}
     tree["parties"] = {n: file | {"data": str(tmp_path / f"{n}.csv")} for n in ("a", "b")}
-    text = "each party brings different rows: set evaluate_every = 0, and score files of the same rows by col"
+    text = "brings different rows: set evaluate_every = 0, and score files of the same rows by col"
     with pytest.raises(ConfigError, match=text):
         colonnade.run(tree, out=tmp_path / "run")
     result = colonnade.run(tree | {"evaluate_every": 0}, out=tmp_path / "run")

@@ -46,7 +46,7 @@ def test_labels_of_a_second_party_are_left_out_and_that_is_said(tmp_path: Path) 
     file = with_labels(tmp_path)
     result = colonnade.run(file, out=tmp_path / "run")
     (warning,) = result.content["warnings"]
-    assert "the file of 'shop' has labels too, in 'label': they are left out" in warning
+    assert "the file of 'shop' has labels too, in 'label': they are ignored" in warning
     assert "those of 'bank' count" in warning
     (found,) = [c for c in doctor.examine_run(file) if c.verdict == "warning"]
     assert found.found == warning

@@ -708,7 +708,7 @@ def test_wrong_parties(
         ),
         ({"parties": {"spy": {}}}, ConfigError, "[parties.spy]: no such party among bank, shop"),
         ({"partition": {"kind": "tiles"}}, ConfigError, "there is nothing to divide"),
-        ({"label_only": True}, ConfigError, "no label_only"),
+        ({"label_only": True}, ConfigError, "label_only has no meaning"),
         ({"model": "cnn"}, ConfigError, "party 'bank'"),
         ({"data": {"test": 1.5}}, ConfigError, "data.test = 1.5"),
     ],

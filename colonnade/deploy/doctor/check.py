@@ -1,4 +1,4 @@
-"""What the doctor says of each thing it has looked at, and what a party has told it."""
+"""The doctor's finding about one thing, and the case that it examines."""
 
 from __future__ import annotations
 

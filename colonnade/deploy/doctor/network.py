@@ -1,4 +1,4 @@
-"""The doctor on the network: a party's own port, and whoever it would dial."""
+"""The doctor's checks of the network: a party's own port, and the peers that it would dial."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def permissions(case: Case, rows: OwnRows | None) -> tuple[Policy | None, list[C
     spare = [name for name in policy.allow if name in kinds and name not in needed]
     if spare and given is not None:  # a policy for all parties allows what others send
         said = f"{policy.source} also allows {', '.join(spare)}, which is never sent here"
-        move = "take it out: what is not needed stays inside"
+        move = "remove it: what is not needed should stay inside"
         found.append(Check("policy", "warning", said, move))
     return policy, found
 

@@ -1,4 +1,4 @@
-"""What holds where nobody says otherwise; to be read without the engine, and without PyTorch."""
+"""Defaults, which can be read without the engine and without PyTorch."""
 
 ADMIN = "lead@colonnade.internal"  # who submits
 SERVER = "localhost:8002"

@@ -1,4 +1,4 @@
-"""The engine's server: ask every site, compare, let all begin, keep what they say."""
+"""The engine's server: it asks every site, compares the answers, and lets all begin."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one site brings to a federation, in its own words: a file that never leaves it.
+"""The file in which a site describes what it brings to a federation; it never leaves the site.
 
     local/colonnade/scores/site.toml          in the site's workspace; 'scores' is the federation
     local/colonnade/scores/federation.toml    the file that all members share

@@ -1,1 +1,1 @@
-"""Parts that several methods share."""
+"""Parts of methods: what several share, and what would hide a method's algorithm."""

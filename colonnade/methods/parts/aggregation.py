@@ -1,8 +1,8 @@
-"""What a server makes of the networks its clients send: one function for every strategy.
+"""Combines the networks that clients send to a server: one function for every strategy.
 
 A network is two trees of tensors by name, its parameters and its buffers (BatchNorm's statistics).
-Buffers are always averaged. A strategy is told the parameters θ that the clients began with, and
-what they made of them; it may keep a memory from round to round:
+Buffers are always averaged. A strategy takes the parameters θ with which the clients began, and the
+parameters after their training; it may keep a memory from round to round:
 
     fedavg     Σ p_i θ_i                                             McMahan et al. 2017
     fedavgm    v ← β v + Δ;  θ + η v,  where Δ = Σ p_i θ_i - θ       Hsu et al. 2019

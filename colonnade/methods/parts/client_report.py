@@ -1,4 +1,4 @@
-"""What a client tells the server in a round: means over groups of rows, and its public part."""
+"""A client's report to the server in a round: means over groups of rows, and its public part."""
 
 from __future__ import annotations
 

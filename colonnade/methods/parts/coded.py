@@ -1,14 +1,14 @@
-"""Weights that cross as the compressed difference to what both ends already have.
+"""Sends weights as the compressed difference from the weights that both ends already have.
 
     the sender                                              the receiver
     change = now − base + lost                              base: what arrived before
     code = C(change)                                  →     now' = base + C⁻¹(code)
     lost = change − C⁻¹(code)
 
-What is lost on the way is told with the next difference (error feedback, Seide et al. 2014) where
-the sender remembers it. A server whose `base` is what arrived, not what it wanted to tell, catches
-up by itself, without such a memory. Each end numbers what it has; a difference to something that
-the receiver no longer knows cannot be read.
+A sender that remembers what compression lost sends it with the next difference (error feedback,
+Seide et al. 2014). A server whose `base` is what arrived, not what it meant to send, catches up
+without such a memory. Each end numbers its weights; a difference from weights that the receiver no
+longer has cannot be decoded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which groups of rows of different parties are joined: alike, or matched at random.
+"""Joins groups of rows of different parties: group by group, or matched at random.
 
 Where all parties group the same rows alike, group r of one belongs to group r of all. Elsewhere
 nobody knows which rows belong together, and groups are joined at random.

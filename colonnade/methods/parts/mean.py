@@ -30,6 +30,6 @@ class Mean(nn.Module):
         return (self.total / self.rows.clamp(min=1)).float()
 
     def replace(self, mean: Tensor) -> None:
-        """Take another party's word for it."""
+        """Take a mean that another party reports."""
         self.total.copy_(mean)
         self.rows.fill_(1)

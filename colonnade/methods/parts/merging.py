@@ -1,8 +1,8 @@
-"""The common network of a server, and what it becomes when the networks of a round come.
+"""Merges the networks of a round into a server's common network.
 
-Each counts p_i = (1 + s)^-stale, where it was begun s rounds ago, times its rows where `weighted`.
-A strategy of aggregation.py makes the next common network of them. With mode = "async" the only
-one that came is mixed into the present one: θ ← (1 − α) θ + α θ_i, α = mixing · (1 + s)^-stale.
+A network that began s rounds ago has the weight p_i = (1 + s)^-stale, times its rows if `weighted`.
+A strategy of aggregation.py makes the next common network of them. With mode = "async" a single
+network is mixed into the present one: θ ← (1 − α) θ + α θ_i, α = mixing · (1 + s)^-stale.
 """
 
 from __future__ import annotations

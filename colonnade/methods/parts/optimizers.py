@@ -1,4 +1,4 @@
-"""What a method does to an optimiser between two rounds."""
+"""Changes of an optimiser between two rounds."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Who takes part in a round: who is away, who is waited for and for how long, who has left.
+"""Decides who takes part in a round: who is away, for whom the server waits, and who has left.
 
 A client sends one numbered message per round, {"leaves": False, "number": n, …}, and the server
 answers it with {"to": n, …}. A client that gives up waiting goes on alone, and ignores the answer
 when it comes after all. Its last message, {"leaves": True}, is not answered.
 
-Absences are rehearsed by draws from the run's seed, so that both ends know them without a word.
+Absences are rehearsed by draws from the run's seed, so that both ends know them without a message.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A learning rate that falls when nothing gets better: linear warm-up, then reduce on plateau."""
+"""A learning rate that falls when the signal stops improving: linear warm-up, then plateaus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one party's own network says about its own rows, and how good that is."""
+"""Scores of one party's own network on its own rows."""
 
 from __future__ import annotations
 

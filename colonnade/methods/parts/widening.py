@@ -1,4 +1,4 @@
-"""Means of groups that vary as much as rows do."""
+"""Widens the means of groups so that they vary as much as rows do."""
 
 from __future__ import annotations
 
