@@ -166,7 +166,7 @@ def test_all_mistakes_at_once(tmp_path: Path) -> None:
         "optimizer = 'sdg'",
         "data.nmae|'nmae'.*'name'",
         "data.test = 2.0",
-        "partition.alpha means nothing",
+        "partition.alpha has no meaning",
         "'dimension'.*'dim'",
         r"party name '\.\./x'",
         r"lr = 'fast': must be a number",
