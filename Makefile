@@ -3,8 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-# A test process for every core; tests that share what they prepare stay together.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadgroup
+# A test process for every core; the tests of one file stay together and share what they prepare.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 SAMPLES := .pytest_cache/samples
 # OpenMP threads that spin while they wait make a busy machine up to 100 times slower.
 export OMP_WAIT_POLICY ?= PASSIVE

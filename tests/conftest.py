@@ -48,10 +48,9 @@ TIERS = {
 }
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tier of every test, and which tests share what they prepare: those of one file, and of
-    the conformance suite those of one method."""
+    """The tier of every test."""
     here = Path(__file__).parent
     for item in items:
         path = item.path.relative_to(here).as_posix()
@@ -59,11 +58,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             if path.startswith(beginning):
                 item.add_marker(tier)
                 break
-        callspec = getattr(item, "callspec", None)
-        method = (
-            callspec.params.get("method", "") if path.startswith("conformance") and callspec else ""
-        )
-        item.add_marker(pytest.mark.xdist_group(f"{path} {method}"))
 
 
 class Lazy:
