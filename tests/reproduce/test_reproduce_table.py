@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from colonnade.errors import ColonnadeError, ConfigError, RunError
-from colonnade.reproduce import cells, chart, flow, plan, table, view, write
+from colonnade.report import plots
+from colonnade.reproduce import cells, flow, plan, table, view, write
 from colonnade.reproduce.page import render
 from colonnade.reproduce.plan import Place, Size
 from colonnade.reproduce.table import Claim
@@ -449,9 +450,9 @@ def test_a_figure_from_row_to_row(tmp_path: Path) -> None:
     cells_ = [cell | {"difference": None} for cell in content(tmp_path)["cells"]]
     small = render(content(tmp_path, against="rows", comparable=False, cells=cells_))
     assert "<span>ours</span>" in small and "<span>the paper</span>" not in small
-    svg = chart.by_name(["a", "b", "c"], [[90.0, None, 91.0]], label="<")
-    assert svg.count("<circle") == 2 and ">90.5 %</text>" in svg and 'aria-label="&lt;"' in svg
-    assert chart.by_name(["a"], [[None]], label="").count("<circle") == 0
+    svg = plots.by_name(["a", "b", "c"], [[90.0, None, 91.0]], key="k", label="<")
+    assert svg.count("<use ") == 2 and "90.5 %</text>" in svg and 'aria-label="&lt;"' in svg
+    assert plots.by_name(["a"], [[None]], key="k", label="").count("<use ") == 0
 
 
 # --- communication and pages ----------------------------------------------------------------------
