@@ -11,7 +11,7 @@ from typing import Any
 from colonnade import store
 from colonnade.report import plots, units
 from colonnade.reproduce import view, write
-from colonnade.reproduce.table import PSNR, SECONDS, SSIM
+from colonnade.reproduce.exhibit import PSNR, SECONDS, SSIM
 from colonnade.reproduce.view import Content
 
 LINES = 4  # from name to name: more of them cannot be told apart

@@ -20,8 +20,7 @@ from threading import Thread
 from typing import Any
 
 from colonnade.errors import ColonnadeError, Diverged
-from colonnade.reproduce import enrichment
-from colonnade.runs.run import run
+from colonnade.reproduce import work
 
 KEPT = ("reconstruction.safetensors", "result.json")  # the last makes it count
 UNFINISHED = "unfinished"  # beside cells/: runs in progress, and what failed ones left
@@ -53,10 +52,7 @@ def train(config: dict[str, Any], folder: Path) -> Failure | None:
     draft = folder.parents[1] / UNFINISHED / folder.name
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        if "study" in config:
-            enrichment.perform(config, draft)
-        else:
-            run(config, out=draft, starts=folder.parents[1] / STARTS)
+        work.perform(config, draft, folder.parents[1] / STARTS)
     except ColonnadeError as error:
         return Failure(f"{type(error).__name__}: {error}", isinstance(error, Diverged))
     folder.mkdir(parents=True, exist_ok=True)
