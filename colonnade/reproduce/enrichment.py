@@ -55,7 +55,7 @@ from colonnade.results.environment import commit
 from colonnade.version import __version__
 
 KIND = "enrichment"
-COMPARED = "all rows"  # those that the paper scores (§5.10-5)
+COMPARED = "all rows"  # the split that the paper scores
 
 
 @dataclass(frozen=True)
@@ -187,7 +187,7 @@ def _check(found: Study) -> list[str]:
 
 
 def _selected(setting: Setting, points: bool, only: Selection) -> Setting:
-    """Fewer variants, classifiers or scores; LOCAL stays, since all is compared with it."""
+    """Fewer variants, classifiers or scores; LOCAL stays, since everything is compared with it."""
     kept = {"scored": only.get("splits"), "variants": only.get("rows")}
     kept["classifiers"] = only.get("blocks" if points else "columns")
     changed: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""Several runs at once, each in a process of its own; what is finished is never trained again."""
+"""Performs several runs at once, each in its own process; finished runs are never repeated."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ class Runs:
     """[[runs]]: one method with its settings, and the cells it fills."""
 
     method: str
-    row: str = ""  # left out where the mixes are of recipes: each of them is a row
-    metric: str = ""  # below metrics.test; left out: accuracy, with mixes per_party
+    row: str = ""  # omitted where the mixes list recipes: each recipe is a row
+    metric: str = ""  # below metrics.test; omitted: accuracy, or per_party with mixes
     extra: Mapping[str, str] = field(default_factory=dict)  # further rows: their metric
     columns: Mapping[str, str] = field(default_factory=dict)  # further columns: their metric
     parties: Mapping[str, str] = field(default_factory=dict)  # columns of one party: its name

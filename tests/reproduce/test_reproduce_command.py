@@ -239,7 +239,7 @@ def test_a_fast_table_is_not_compared(
     content = read(out)
     alone = cell(content, "Alone", "Small")
     assert alone["paper"] == 50.0 and alone["difference"] is None and alone["sd"] is None
-    assert content["seeds"] == [0] and "left out" in content["skipped"][0]
+    assert content["seeds"] == [0] and "omitted" in content["skipped"][0]
     text = (out / "table.md").read_text(encoding="utf-8")
     assert "**Not comparable with the paper.** One epoch." in text and "50.00" not in text
 
