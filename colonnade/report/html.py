@@ -1,7 +1,7 @@
 """One self-contained HTML file: no script, no request, nothing but the results it was given.
 
-This module decides what is shown and rounds it; `report.html.jinja` decides where; `report.css`
-decides how it looks. The page holds no date: the same results give the same bytes.
+This module decides what is shown and rounds it, `report.html.jinja` decides where, and `report.css`
+decides how it looks. The page holds no date, so the same results give the same bytes.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
-from statistics import fmean, median
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import Any
 
 from colonnade.data import IN_MEMORY
 from colonnade.errors import RunError
-from colonnade.report import plots, prose, reconstruction, units
+from colonnade.report import confusion, plots, prose, reconstruction, traffic, units
 from colonnade.report.overview import (
     Overview,
     by_party,
@@ -31,23 +31,17 @@ from colonnade.report.overview import (
 )
 from colonnade.report.schema import check
 
-if TYPE_CHECKING:
-    from markupsafe import Markup
-
 Result = Mapping[str, Any]  # a parsed result.json
 
-TABLE_CLASSES = 20  # a larger confusion matrix is a picture, not a table
-MOST_PARTIES = 16  # beyond: the largest and a sum, or the lowest, median and highest
-MOST_FLOWS = 40  # beyond: summed by role
-MISTAKES = 10
+MOST_PARTIES = 16  # of more: the lowest, the median and the highest
 MOST_LOSSES = 6  # parties named in one cell
-NUMBERS = {  # of phases, where their names do not say it
-    "ppm embedding": "how far what was told of rows lies from their own vectors, as a share of "
-    "their size; 0: the same",
-    "ppm output": "the same of their outputs",
+NUMBERS = {  # logged in phases; explained where the name does not suffice
+    "ppm embedding": "the distance between the released vectors and the true ones, as a share of "
+    "the length of the true ones; 0: they are equal",
+    "ppm output": "the same for the outputs",
     "ppm": "the smaller of the two",
-    "epsilon": "the privacy budget spent until then",
-    "tuning loss before": "of the joined networks as they came, on what they are tuned on",
+    "epsilon": "the privacy budget spent so far",
+    "tuning loss before": "of the joined networks before tuning, on the tuning rows",
     "tuning loss": "the same after tuning",
 }
 METRICS = {"test_accuracy": "Test accuracy", "loss": "Training loss"}
@@ -61,7 +55,7 @@ MEASURES = {
     "attendance": "In contact",
     "personalised": "Personalised",
 }
-MEANING = {  # of a column whose head does not say it
+MEANING = {  # of a column whose heading does not say it
     "shared": "Shared: the network whose head is shared.",
     "alone": "Alone: from the party’s own features.",
     "merged": "Merged: with the common head, before own training.",
@@ -75,8 +69,8 @@ MEANING = {  # of a column whose head does not say it
 def write_report(results: Sequence[Result], out: Path, folders: Sequence[Path] = ()) -> Path:
     """Write the report of `results`, the run of interest first and its baselines after it.
 
-    folders  of the same runs; without them the report has no pictures
-    The file appears whole or not at all. Returns its path.
+    folders  the folders of the same runs; without them the report has no reconstructed images
+    The file appears complete or not at all. Returns its path.
     """
     if not results:
         raise RunError("a report needs at least one run; name a folder that holds a result.json")
@@ -143,12 +137,12 @@ def _run(result: Result, row: Overview, index: int) -> dict[str, Any]:
         "runtime": result["runtime"],
         "sentences": prose.sentences(result),
         "stages": _stages(result),
-        "confusion": _confusion(result),
-        "bars": _bars(result, f"run{index + 1}"),
-        "parties": _traffic(result),
+        "confusion": confusion.view(result, f"run{index + 1}"),
+        "bars": traffic.bars(result, f"run{index + 1}"),
+        "parties": traffic.parties(result),
         "wire": wire,
-        "phases": _phases(wire),
-        "flows": _flows(result),
+        "phases": traffic.phases(wire),
+        "flows": traffic.flows(result),
         "leak": label_leak(result),
         "spent": spent(result),
         "repeats": _repeats(result),
@@ -183,10 +177,12 @@ def _curves(results: Sequence[Result]) -> list[dict[str, Any]]:
 def _curve_pair(
     key: str, title: str, lines: list[tuple[str, Result, str | None]]
 ) -> dict[str, Any]:
+    from markupsafe import Markup
+
     figures = []
     for metric, caption in METRICS.items():
         percent = metric == "test_accuracy"
-        # a run without this metric keeps its place, and so its colour
+        # a run without this metric keeps its place, and with it its colour
         series = [plots.Series(name, *_line(r, metric, party)) for name, r, party in lines]
         if any(line.x for line in series):
             ends = [
@@ -199,7 +195,7 @@ def _curve_pair(
             label = f"{caption} against epoch; at the end: {', '.join(ends)}"
             name = f"{key}-{metric.replace('_', '-')}"
             svg = plots.curves(series, key=name, label=units.plain(label), percent=percent)
-            figures.append({"caption": caption, "svg": _markup(svg)})
+            figures.append({"caption": caption, "svg": Markup(svg)})
     drawn = {
         i for i, (_, r, party) in enumerate(lines) if any(_line(r, m, party)[0] for m in METRICS)
     }
@@ -208,25 +204,25 @@ def _curve_pair(
         noun = "party" if key == "parties" else "run"
         labels = [(0, f"mean of {prose.counted(len(lines), noun)}"), (-1, f"each {noun}")]
     legend = [
-        {"name": name, "svg": _markup(plots.line_swatch(i, key=f"{key}-line{i}"))}
+        {"name": name, "svg": Markup(plots.line_swatch(i, key=f"{key}-line{i}"))}
         for i, name in labels
     ]
     return {"title": title, "figures": figures, "legend": legend if len(lines) > 1 else []}
 
 
 def _line(result: Result, metric: str, party: str | None) -> tuple[list[int], list[float]]:
-    """A curve; the losses of other phases are of other things, so they do not continue it."""
+    """A curve; the losses of other phases measure something else, so they do not continue it."""
     return curve(result, metric, party, "train" if metric == "loss" and _trains(result) else None)
 
 
 def _trains(result: Result) -> bool:
-    """Whether one of several phases is the training proper."""
+    """Whether the run has several phases, one of them named train."""
     found = phases(result)
     return len(found) > 1 and "train" in found
 
 
 def _repeats(result: Result) -> bool:
-    """Whether another run would end with the same weights: no fresh secrets are left in them."""
+    """Whether another run would end with the same weights: no fresh secret influences them."""
     return bool(prose.about(result)["repeats"]) and not by_party(result, "epsilon")
 
 
@@ -271,7 +267,7 @@ def _losses(found: Mapping[str, Mapping[str, float | None]], parties: Sequence[s
 
 
 def _parties_table(result: Result) -> dict[str, Any] | None:
-    """Party by party where several predict, with the joint network or beside it."""
+    """Party by party, where several parties predict with the joint network or with their own."""
     found = {m: values for m in MEASURES if (values := by_party(result, m))}
     known = [*result["parties"], *(p for values in found.values() for p in values)]
     names = [p for p in dict.fromkeys(known) if any(p in values for values in found.values())]
@@ -300,166 +296,11 @@ def _parties_table(result: Result) -> dict[str, Any] | None:
     return {"measures": {m: MEASURES[m] for m in found}, "rows": rows, "meaning": meaning}
 
 
-def _confusion(result: Result) -> dict[str, Any] | None:
-    """A table of up to `TABLE_CLASSES` classes, a picture of more, and the usual mistakes."""
-    test = result["metrics"].get("test", {})
-    matrix, known = test.get("confusion"), result["data"]["classes"]
-    if not matrix:
-        return None
-    classes = known if len(known) == len(matrix) else [str(i) for i in range(len(matrix))]
-    totals = [sum(row) for row in matrix]
-    largest = totals.index(max(totals))
-    found = [row[i] / totals[i] for i, row in enumerate(matrix) if totals[i]]
-    mistakes = sorted(
-        ((n, i, j) for i, row in enumerate(matrix) for j, n in enumerate(row) if i != j and n),
-        key=lambda m: (-m[0], m[1], m[2]),
-    )
-    view: dict[str, Any] = {
-        "party": test.get("confusion_party"),
-        "several": len(test.get("per_party", {})) > 1,
-        "classes": [units.shorten(c, 24) for c in classes],
-        "upright": max(len(c) for c in classes) > 4,
-        "largest": {"name": classes[largest], "share": totals[largest] / max(sum(totals), 1)},
-        "balanced": fmean(found) if found else None,
-        "mistakes": [
-            {
-                "true": classes[i],
-                "taken": classes[j],
-                "count": n,
-                "share": n / totals[i],
-                "of": totals[i],
-            }
-            for n, i, j in mistakes[:MISTAKES]
-        ],
-        "rows": [],
-        "svg": None,
-    }
-    if len(matrix) > TABLE_CLASSES:
-        right = sum(row[i] for i, row in enumerate(matrix))
-        label = f"Confusion matrix of {len(matrix)} classes, {right:,} of {sum(totals):,} correct"
-        view["svg"] = _markup(plots.heat_map(matrix, classes, label=label))
-    else:
-        view["rows"] = [
-            {
-                "name": units.shorten(classes[i], 24),
-                "cells": list(zip(row, plots.shade_levels(row), strict=True)),
-                "recall": row[i] / totals[i] if totals[i] else None,
-            }
-            for i, row in enumerate(matrix)
-        ]
-    return view
-
-
-def _bars(result: Result, key: str) -> dict[str, Any] | None:
-    """Bytes sent by party and Kind; the smallest are summed where there are too many."""
-    flows = result["wire"]["flows"]
-    if not flows:
-        return None
-    sent: dict[tuple[str, str], int] = {}
-    for flow in flows:
-        place = (flow["sender"], flow["kind"])
-        sent[place] = sent.get(place, 0) + flow["bytes"]
-    by_kind = {k: sum(n for (_, kind), n in sent.items() if kind == k) for _, k in sent}
-    kinds = sorted(by_kind, key=lambda k: -by_kind[k])
-    parties = [p for p in result["parties"] if p in {s for s, _ in sent}]
-    parties += [s for s, _ in sent if s not in result["parties"]]
-    parties = list(dict.fromkeys(parties))
-    sizes = {p: [sent.get((p, k), 0) for k in kinds] for p in parties}
-    if len(kinds) > plots.MOST:
-        kept = plots.MOST - 1
-        sizes = {p: [*row[:kept], sum(row[kept:])] for p, row in sizes.items()}
-        kinds = [*kinds[:kept], f"{len(kinds) - kept} other Kinds"]
-    if len(parties) > MOST_PARTIES:
-        ranked = sorted(parties, key=lambda p: -sum(sizes[p]))
-        rest = ranked[MOST_PARTIES - 1 :]
-        others = [sum(sizes[p][i] for p in rest) for i in range(len(kinds))]
-        sizes = {p: sizes[p] for p in ranked[: MOST_PARTIES - 1]}
-        sizes[f"{len(rest)} others"] = others
-    label = "Bytes sent: " + ", ".join(f"{p} {units.size(sum(row))}" for p, row in sizes.items())
-    rows, values = list(sizes), list(sizes.values())
-    # two drawings, because text must not shrink with the screen; CSS shows one of them
-    wide, narrow = (
-        plots.stacked_bars(
-            rows, kinds, values, key=f"{key}-bars{width}", label=units.plain(label), width=width
-        )
-        for width in (680, 340)
-    )
-    legend = [
-        {"name": kind, "svg": _markup(plots.fill_swatch(i, key=f"{key}-fill{i}"))}
-        for i, kind in enumerate(kinds)
-    ]
-    return {"wide": _markup(wide), "narrow": _markup(narrow), "legend": legend}
-
-
-def _traffic(result: Result) -> list[dict[str, Any]]:
-    by_party = result["wire"]["by_party"]
-    rows = [
-        {"name": party, "role": result["roles"].get(party, ""), **by_party[party]}
-        for party in result["parties"]
-        if party in by_party
-    ]
-    if len(rows) <= MOST_PARTIES:
-        return rows
-    rows.sort(key=lambda row: -(row["sent_bytes"] + row["received_bytes"]))
-    kept, rest = rows[: MOST_PARTIES - 1], rows[MOST_PARTIES - 1 :]
-    numbers = ("sent_bytes", "sent_messages", "received_bytes", "received_messages")
-    others = {key: sum(row[key] for row in rest) for key in numbers}
-    return [*kept, {"name": f"{len(rest)} others", "role": "", **others}]
-
-
-def _phases(wire: Mapping[str, Any]) -> str:
-    """`12 kB in setup, 240 MB in training and 4 MB in evaluation`."""
-    words = {"setup": "setup", "train": "training", "eval": "evaluation"}
-    found = [
-        f"{units.size(wire['by_phase'][phase]['bytes'])} in {word}"
-        for phase, word in words.items()
-        if wire["by_phase"].get(phase, {}).get("messages")
-    ]
-    return prose.names(found)
-
-
-def _flows(result: Result) -> dict[str, Any]:
-    """Who saw what, Kind by Kind; summed by role where there are too many pairs."""
-    flows, roles = result["wire"]["flows"], result["roles"]
-    summed = len(flows) > MOST_FLOWS
-    kinds: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
-    for flow in flows:
-        pair = (flow["sender"], flow["receiver"])
-        place = (roles.get(pair[0], ""), roles.get(pair[1], "")) if summed else pair
-        row = kinds.setdefault(flow["kind"], {}).setdefault(
-            place, {"senders": set(), "receivers": set(), "messages": 0, "bytes": 0}
-        )
-        row["senders"].add(pair[0])
-        row["receivers"].add(pair[1])
-        row["messages"] += flow["messages"]
-        row["bytes"] += flow["bytes"]
-    view = []
-    for kind, rows in kinds.items():
-        lines = [
-            {
-                "sender": _who(row["senders"], place[0], summed),
-                "receiver": _who(row["receivers"], place[1], summed),
-                "messages": row["messages"],
-                "bytes": row["bytes"],
-            }
-            for place, row in rows.items()
-        ]
-        declared = result["wire"]["by_kind"].get(kind, {})
-        view.append({"kind": kind, "declared": declared, "rows": lines})
-    return {"kinds": view, "summed": summed}
-
-
-def _who(members: set[str], role: str, summed: bool) -> str:
-    if len(members) == 1 or not summed:
-        return next(iter(members))
-    return f"{units.count(len(members))} × {role or 'party'}"
-
-
 def _toml(config: Mapping[str, Any]) -> str:
     import tomli_w
 
     text = tomli_w.dumps(_without_none(config))
-    # no string spans lines here, so a bracket at a line's end opens a list
+    # no string here spans several lines, so a bracket at the end of a line opens a list
     return re.sub(r"\[\n((?: {4}\S[^\n]*,\n)+)\]", _one_line, text)
 
 
@@ -470,7 +311,7 @@ def _one_line(found: re.Match[str]) -> str:
 
 
 def _without_none(value: Any) -> Any:
-    """TOML has no null: what is not there has its default."""
+    """TOML has no null: an omitted key has its default."""
     if isinstance(value, Mapping):
         return {str(k): _without_none(v) for k, v in value.items() if v is not None}
     if isinstance(value, list | tuple):
@@ -481,12 +322,6 @@ def _without_none(value: Any) -> Any:
 def _unbroken(text: str) -> str:
     """A number and its unit stay on one line."""
     return re.sub(r"(?<=\d) (?=(%|[dkMGTP]?B|ms|s|min|h)\b|%)", "\u00a0", text)
-
-
-def _markup(svg: str) -> Markup:
-    from markupsafe import Markup
-
-    return Markup(svg)
 
 
 def _read(name: str) -> str:

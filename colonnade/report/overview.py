@@ -63,7 +63,7 @@ def without(result: Mapping[str, Any], split: str = "test") -> dict[str, tuple[f
 
 
 def epochs(result: Mapping[str, Any]) -> int:
-    """How many epochs of the phase 'train' the run completed; of all phases where there is none."""
+    """How many epochs of the phase train the run completed; without that phase, of all phases."""
     return len(result["timing"]["seconds_per_epoch"])
 
 
@@ -93,7 +93,7 @@ def curve(
 ) -> tuple[list[int], list[float]]:
     """(epochs, values) of one party, or of the mean over the parties that measured it.
 
-    phase  leaves out the others
+    phase  omits the other phases
     """
     found = []
     for position, entry in enumerate(result["history"], start=1):

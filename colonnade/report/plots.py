@@ -1,11 +1,11 @@
-"""The report's figures, as SVG that lives inside the page.
+"""Every figure of a report or of a reproduced table, as SVG that lives inside the page.
 
-Matplotlib draws in the colours of `_THEME`, which stand for themselves only; `_inline` then
-replaces them by the page's CSS variables, so that one drawing follows a light, a dark and a
-printed page. It also drops what belongs to a file and not to a page (metadata, namespaces, fixed
-sizes, style rules that would leak) and makes every id unique. Same input, same bytes.
+Matplotlib draws in the placeholder colours of `_THEME`. `_inline` then replaces them with the
+page's CSS variables, so that one drawing follows a light, a dark and a printed page. It also drops
+what belongs in a file but not in a page (metadata, namespaces, fixed sizes, style rules that would
+leak) and makes every id unique. The same input gives the same bytes.
 
-Every series has a colour, a marker and a line style or hatch of its own: no figure needs colour.
+Every series has its own colour, marker and line style or hatch, so no figure depends on colour.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
@@ -26,12 +25,16 @@ from colonnade.report import units
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.path import Path
 
 _INK, _MUTED, _RULE, _PAPER = "#fe0001", "#fe0002", "#fe0003", "#fe0004"
+_TINT, _RIGHT, _WRONG = "#fe0005", "#fe0006", "#fe0007"
 _SERIES = [f"#fe001{i}" for i in range(8)]
-_THEME = {_INK: "--ink", _MUTED: "--muted", _RULE: "--rule", _PAPER: "--paper"} | {
-    colour: f"--series-{i + 1}" for i, colour in enumerate(_SERIES)
-}
+_THEME = (
+    {_INK: "--ink", _MUTED: "--muted", _RULE: "--rule", _PAPER: "--paper"}
+    | {_TINT: "--tint", _RIGHT: "--right", _WRONG: "--wrong"}
+    | {colour: f"--series-{i + 1}" for i, colour in enumerate(_SERIES)}
+)
 _MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<"]
 _LINES = [
     "-",
@@ -50,7 +53,7 @@ MOST = len(_SERIES)  # more lines than this are drawn as a crowd and its mean
 _RC: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
     "text.parse_math": False,  # a '$' in a name is a dollar sign
-    "font.family": "DejaVu Sans",  # for measuring only; the page's font is narrower
+    "font.family": "DejaVu Sans",  # for measuring only: the page's own font is narrower
     "font.size": 11,
     "text.color": _INK,
     "axes.edgecolor": _RULE,
@@ -84,9 +87,9 @@ class Series:
 
 
 def curves(series: Sequence[Series], *, key: str, label: str, percent: bool = False) -> str:
-    """Lines against epochs. `key` is unique in the page, `label` is read to who cannot see it.
+    """Lines against epochs. `key` is unique in the page; a screen reader speaks `label`.
 
-    With `percent`, y are fractions. More than `MOST` lines become thin ones with their mean.
+    With `percent`, y are fractions. More than `MOST` lines become thin lines and their mean.
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -119,6 +122,30 @@ def curves(series: Sequence[Series], *, key: str, label: str, percent: bool = Fa
             axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g} %"))
         elif low > 0 and low < high / 2:
             axes.set_ylim(0, high)
+        return _inline(figure, key, label)
+
+
+def by_name(
+    names: Sequence[str],
+    lines: Sequence[Sequence[float | None]],
+    *,
+    key: str,
+    label: str,
+    unit: str = "%",
+) -> str:
+    """Lines from name to name, such as rows of a table; a missing number is skipped."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+    shown = [units.shorten(name, 30) for name in names]
+    with _figure(360, 200 + round(6.5 * max(map(len, shown)))) as (figure, axes):
+        for i, line in enumerate(lines[:MOST]):
+            known = [(place, value) for place, value in enumerate(line) if value is not None]
+            axes.plot([place for place, _ in known], [v for _, v in known], **_line_style(i))
+        axes.set_xlim(-0.5, len(names) - 0.5)
+        axes.set_xticks(range(len(names)), shown, rotation=90)
+        axes.xaxis.grid(False)
+        axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
+        axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g} {unit}"))
         return _inline(figure, key, label)
 
 
@@ -156,7 +183,7 @@ def stacked_bars(
 
 
 def line_swatch(index: int, *, key: str) -> str:
-    """The legend's sample of line `index`; -1 is one of a crowd."""
+    """The legend's sample of line `index`; -1 stands for one line of a crowd."""
     with _figure(34, 12, bare=True) as (figure, axes):
         style = _CROWD if index < 0 else _line_style(index)
         axes.plot([0, 0.5, 1], [0, 0, 0], **style, markevery=[1])
@@ -165,47 +192,48 @@ def line_swatch(index: int, *, key: str) -> str:
 
 
 def fill_swatch(index: int, *, key: str) -> str:
-    """The legend's sample of a bar's part."""
+    """The legend's sample of part `index` of a bar."""
     with _figure(20, 12, bare=True) as (figure, axes):
         axes.barh([0], [1], height=1, **_fill_style(index))
         axes.set_xlim(0, 1)
         return _inline(figure, key, "")
 
 
-def heat_map(confusion: Sequence[Sequence[int]], classes: Sequence[str], *, label: str) -> str:
+def heat_map(
+    confusion: Sequence[Sequence[int]], classes: Sequence[str], *, key: str, label: str
+) -> str:
     """A confusion matrix of many classes: one square per cell that is not empty.
 
-    Matplotlib would write an element per cell or a picture that no theme can colour; here all
-    cells of one shade are one path, some 30 kB for 100 classes.
+    All cells of one shade are one path: an element for each would make the page ten times larger.
     """
-    side, left, top, number = 320.0, 78.0, 78.0, len(confusion)
-    cell = side / max(number, 1)
-    shades: dict[tuple[str, int], list[str]] = {}
+    from matplotlib.patches import PathPatch
+
+    number = len(confusion)
+    shades: dict[tuple[str, int], list[tuple[int, int]]] = {}
     for i, row in enumerate(confusion):
         for j, level in enumerate(shade_levels(row)):
             if level:
-                start = f"M{left + j * cell:.2f} {top + i * cell:.2f}"
-                place = f"{start}h{cell:.2f}v{cell:.2f}h-{cell:.2f}z"
-                shades.setdefault(("right" if i == j else "wrong", level), []).append(place)
-    out = [
-        f'<svg class="plot" role="img" aria-label="{escape(label)}" '
-        f'viewBox="0 0 {left + side + 2:g} {top + side + 2:g}">',
-        f'<rect class="frame" x="{left:g}" y="{top:g}" width="{side:g}" height="{side:g}"/>',
-    ]
-    for (kind, level), places in sorted(shades.items()):
-        out.append(f'<path class="{kind}" fill-opacity="{level / 10:g}" d="{"".join(places)}"/>')
-    step = math.ceil(number * 10 / side)  # a label needs ten units
-    for i in range(0, number, step):
-        name = escape(units.shorten(classes[i], 11))
-        middle = (i + 0.5) * cell
-        out.append(f'<text x="{left - 6:g}" y="{top + middle + 3:.2f}" class="end">{name}</text>')
-        turn = f"translate({left + middle + 3:.2f} {top - 6:g}) rotate(-90)"
-        out.append(f'<text transform="{turn}">{name}</text>')
-    return "".join([*out, "</svg>"])
+                shades.setdefault((_RIGHT if i == j else _WRONG, level), []).append((i, j))
+    with _figure(400, 400) as (figure, axes):
+        for (colour, level), cells in sorted(shades.items()):
+            axes.add_patch(
+                PathPatch(_squares(cells), facecolor=colour, linewidth=0, alpha=level / 10)
+            )
+        axes.set(xlim=(0, number), ylim=(number, 0), aspect="equal")
+        axes.patch.set(visible=True, facecolor=_TINT)
+        axes.spines[:].set_visible(True)
+        axes.grid(False)
+        axes.xaxis.tick_top()
+        shown = range(0, number, math.ceil(number * 10 / 320))  # a label needs ten units
+        names = [units.shorten(classes[i], 11) for i in shown]
+        places = [i + 0.5 for i in shown]
+        axes.set_xticks(places, names, rotation=90, fontsize=9, color=_INK)
+        axes.set_yticks(places, names, fontsize=9, color=_INK)
+        return _inline(figure, key, label)
 
 
 def shade_levels(row: Sequence[int]) -> list[int]:
-    """0 to 10 per cell: the square root of its share of the row, so that rare mistakes show."""
+    """0 to 10 per cell: the square root of its share of the row keeps rare mistakes visible."""
     total = sum(row)
     return [math.ceil(10 * math.sqrt(n / total)) if n > 0 else 0 for n in row]
 
@@ -231,6 +259,15 @@ def _fill_style(index: int) -> dict[str, Any]:
     }
 
 
+def _squares(cells: Sequence[tuple[int, int]]) -> Path:
+    """One path around the unit squares of (row, column)."""
+    from matplotlib.path import Path
+
+    corners = [(0, 0), (1, 0), (1, 1), (0, 1), (0, 0)]
+    codes = [Path.MOVETO, Path.LINETO, Path.LINETO, Path.LINETO, Path.CLOSEPOLY]
+    return Path([(j + x, i + y) for i, j in cells for x, y in corners], codes * len(cells))
+
+
 def _markers_at(index: int, length: int) -> list[int]:
     """At most a dozen markers, shifted from line to line, and always one at the end."""
     step = max(1, math.ceil(length / 12))
@@ -254,12 +291,12 @@ def _round_size(value: float) -> str:
 
 @contextmanager
 def _figure(width: int, height: int, bare: bool = False) -> Iterator[tuple[Figure, Axes]]:
-    """A figure of `width` × `height` SVG units, drawn by our settings and nobody else's."""
+    """A figure of `width` × `height` SVG units, unaffected by the caller's matplotlib settings."""
     import matplotlib
     from matplotlib.figure import Figure
 
     with matplotlib.rc_context(), warnings.catch_warnings():
-        # names may be in any script: the browser has the glyphs, matplotlib need not
+        # names may be in any script: the browser has the glyphs even where matplotlib does not
         warnings.filterwarnings("ignore", message="(?s)Glyph .* missing from font")
         matplotlib.rcdefaults()
         matplotlib.rcParams.update(_RC)
@@ -311,12 +348,12 @@ def _attributes(old: dict[str, str], used: set[str], key: str) -> dict[str, str]
         elif name == "href":
             value = value.replace("#", f"#{key}-", 1)
         elif name == "d":
-            value = " ".join(value.split())
+            value = re.sub(r"-?\d+\.\d+", lambda m: f"{float(m[0]):.2f}", " ".join(value.split()))
         elif name in {"style", "clip-path", "fill"}:
             value = value.replace("url(#", f"url(#{key}-")
             value = re.sub(r" ?font-family: [^;]*;", "", value)  # inherited from the page
             value = re.sub(r"#fe00\d\d", lambda m: f"var({_THEME[m[0]]})", value)
-        if name == "fill":  # var() is understood in style only
+        if name == "fill":  # browsers resolve var() in style alone
             name, value = "style", f"fill: {value}"
         new[name] = value
     return new

@@ -50,7 +50,7 @@ def data_name(data: str) -> str:
 
 
 def sentences(result: Mapping[str, Any]) -> str:
-    """What was run and what came of it, in two or three sentences."""
+    """What was run and with what result, in two or three sentences."""
     return f"{_who_did_what(result)}. {_aligned(result)}{_outcome(result)}"
 
 
@@ -69,7 +69,7 @@ def counted(number: int, noun: str) -> str:
 
 
 def _aligned(result: Mapping[str, Any]) -> str:
-    """How many rows were found to be common, by those who told."""
+    """How many rows all parties have in common, and how many each brought."""
     own = result["data"].get("own_rows")
     if not own:
         return ""
@@ -177,14 +177,14 @@ def _outcome(result: Mapping[str, Any]) -> str:
 
 
 def budget(result: Mapping[str, Any]) -> str:
-    """What the party that told most has spent, where a budget was counted."""
+    """The largest budget that a party has spent, where one was counted."""
     spent = by_party(result, "epsilon")
     if not spent:
         return ""
     delta = result["config"].get(result["method"], {}).get("delta")
     within = f", δ = {delta:g}" if delta is not None else ""
     told = f"Privacy budget spent: ε = {max(spent.values()):.3g}{within}"
-    return f"{told} for a row at one client; for who is at several, their sum at worst."
+    return f"{told} for a row at one client; a person at several clients spends at most their sum."
 
 
 def _key(name: str) -> str:

@@ -1,7 +1,7 @@
-"""What a receiver made of the images that others' messages came from, below the true ones.
+"""The images that a receiver reconstructed from messages, below the true ones.
 
 A run that tried leaves `reconstruction.safetensors` in its folder: `truth/<party>` and
-`made/<party>`, both uint8 (rows, channels, height, width), of a few of the rows that were tried.
+`made/<party>`, both uint8 (rows, channels, height, width), for a few of the attacked rows.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Attempt:
 
 
 def read(folder: Path) -> Tiles:
-    """The tiles in a run's folder; none where nobody tried."""
+    """The tiles in a run's folder; empty where no reconstruction was tried."""
     path = folder / "reconstruction.safetensors"
     if not path.exists():
         return {}
@@ -50,7 +50,9 @@ def read(folder: Path) -> Tiles:
             party = name.removeprefix("truth/")
             made = tensors.get(f"made/{party}")
             if made is None or made.shape != truth.shape or truth.dim() != 4 or not truth.numel():
-                raise RunError(f"{path} is damaged: '{party}' lacks a made tile for a true one")
+                raise RunError(
+                    f"{path} is damaged: '{party}' has no reconstructed tile for each true one"
+                )
             if not truth.dtype == made.dtype == torch.uint8:
                 raise RunError(f"{path} is damaged: the tiles of '{party}' are not uint8")
             tiles[party] = truth[:MOST], made[:MOST]

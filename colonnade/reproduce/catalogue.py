@@ -1,4 +1,4 @@
-"""The tables there are: benchmarks/papers/<paper>/<table>.toml, called <paper>-<table>."""
+"""Finds tables: benchmarks/papers/<paper>/<table>.toml is called <paper>-<table>."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from pathlib import Path
 
 from colonnade import toml
 from colonnade.errors import RunError, unknown
-from colonnade.reproduce import enrichment, table
-from colonnade.reproduce.enrichment import Study
-from colonnade.reproduce.table import Table
+from colonnade.reproduce import enrichment, reading
+from colonnade.reproduce.exhibit import Exhibit
 
 
 def folder() -> Path:
@@ -23,7 +22,7 @@ def names() -> list[str]:
     return sorted(_files())
 
 
-def find(name: str) -> Table | Study:
+def find(name: str) -> Exhibit:
     """The table called `name`, or in the file `name`."""
     if name.endswith(".toml"):
         return _load(Path(name))
@@ -33,9 +32,11 @@ def find(name: str) -> Table | Study:
     raise RunError(unknown(name, files, "(a file's name ends in .toml)", "table"))
 
 
-def _load(path: Path) -> Table | Study:
+def _load(path: Path) -> Exhibit:
     tree = toml.load(path)
-    return enrichment.load(path, tree) if tree.get("kind") == enrichment.KIND else table.load(path)
+    return (
+        enrichment.load(path, tree) if tree.get("kind") == enrichment.KIND else reading.load(path)
+    )
 
 
 def _files() -> dict[str, Path]:

@@ -1,23 +1,31 @@
 """From results to numbers: cells with mean and deviation, claims, and what crossed the wire.
 
 Accuracies are percentages here, as in the papers. A claim that one row is above another is judged
-seed by seed: what two runs of one seed share, their difference does not see.
+seed by seed, so that what two runs with one seed share cancels out.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import fmean, stdev
 from typing import Any
 
 from colonnade.report import overview
-from colonnade.reproduce.plan import Fill, Place, Planned
-from colonnade.reproduce.table import ACCURACY, BALANCED, PSNR, SECONDS, Claim, Table
+from colonnade.reproduce.exhibit import (
+    ACCURACY,
+    BALANCED,
+    PSNR,
+    SECONDS,
+    Claim,
+    Fill,
+    Place,
+    Planned,
+    Results,
+)
 
 Result = Mapping[str, Any]  # a parsed result.json
-Results = Mapping[str, Result]  # by the run's key
 Curve = tuple[list[int], list[float]]  # epochs, percentages
 MEANS = ("messages_per_batch_and_passive", "models", "bytes_per_epoch", "bytes_train", "seconds")
 HOLDS, FAILS, UNRESOLVED = "holds", "does not hold", "not resolved"
@@ -55,53 +63,60 @@ class Cell:
         return None if self.variant else self.paper
 
 
+@dataclass(frozen=True)
+class Printed:
+    """The paper's number beside a cell."""
+
+    mean: float | None
+    deviation: float | None = None
+    variant: bool = False  # it belongs to another row
+
+
 def cells(
-    table: Table, planned: Sequence[Planned], results: Results, comparable: bool
+    planned: Sequence[Planned],
+    results: Results,
+    printed: Callable[[Place, str, str], Printed],
+    comparable: bool,
 ) -> list[Cell]:
-    """Every cell that the planned runs fill, in the order of the table."""
+    """Every cell that the planned runs fill; `printed` finds the number in the paper."""
     filled: dict[tuple[Place, str, str], list[tuple[Planned, Fill]]] = {}
     for run in planned:
         for fill in run.fills:
-            filled.setdefault((run.place, fill.row, fill.column), []).append((run, fill))
-    names = {(r.block, row.name): row for r in table.runs for row in table.rows(r)}
-    order = {what: table.names(what) for what in ("data", "splits", "blocks", "rows", "columns")}
-
-    def rank(key: tuple[Place, str, str]) -> tuple[int, ...]:
-        place, row, column = key
-        labels = zip(order, (place.data, place.split, place.block, row, column), strict=True)
-        return tuple(order[what].index(name) for what, name in labels)
-
+            at = (fill.place or run.place, fill.row, fill.column)
+            filled.setdefault(at, []).append((run, fill))
     found = []
-    for key in sorted(filled, key=rank):
-        place, row, column = key
-        pairs = [(results.get(run.key), fill) for run, fill in filled[key]]
-        values = [None if result is None else value(result, fill) for result, fill in pairs]
+    for (place, row, column), pairs in filled.items():
+        made = [(results.get(run.key), fill) for run, fill in pairs]
+        values = [None if result is None else value(result, fill) for result, fill in made]
         known = [v for v in values if v is not None]
         mean = fmean(known) if known else None
-        named = names[place.block, row]
-        paper, paper_sd = table.numbers.get((place.data, named.paper, column), (None, None))
-        compared = comparable and mean is not None and paper is not None
+        paper = printed(place, row, column)
+        both = comparable and mean is not None and paper.mean is not None
         found.append(
             Cell(
                 **asdict(place),
                 row=row,
                 column=column,
-                metric=filled[key][0][1].metric,
+                metric=pairs[0][1].metric,
                 values=values,
                 mean=mean,
                 sd=stdev(known) if len(known) > 1 else None,
-                range=(
-                    [min(known), max(known)] if table.show == "range" and len(known) > 1 else None
-                ),
-                paper=paper,
-                paper_sd=paper_sd,
-                difference=(mean or 0) - (paper or 0) if compared else None,
-                variant=named.variant,
-                runs=[run.key for run, _ in filled[key]],
-                curve=_mean_curve(curve(r, fill) for r, fill in pairs if r is not None),
+                range=None,
+                paper=paper.mean,
+                paper_sd=paper.deviation,
+                difference=(mean or 0) - (paper.mean or 0) if both else None,
+                variant=paper.variant,
+                runs=[run.key for run, _ in pairs],
+                curve=_mean_curve(curve(r, fill) for r, fill in made if r is not None),
             )
         )
     return found
+
+
+def span(cell: Cell) -> list[float] | None:
+    """The lowest and the highest of several values."""
+    known = [v for v in cell.values if v is not None]
+    return [min(known), max(known)] if len(known) > 1 else None
 
 
 def value(result: Result, fill: Fill) -> float | None:
@@ -123,7 +138,9 @@ def value(result: Result, fill: Fill) -> float | None:
 
 
 def curve(result: Result, fill: Fill) -> Curve:
-    """The same number after every epoch of the training proper."""
+    """The same number after every epoch of the phase train; empty for what has no epochs."""
+    if "history" not in result:
+        return [], []
     logged = fill.metric in (ACCURACY, "per_party")
     name = "test_accuracy" if logged else f"test_{fill.metric}_accuracy"
     lines = [overview.curve(result, name, party, "train") for party in fill.parties or (None,)]
@@ -151,34 +168,10 @@ def _judged(claim: Claim, found: Sequence[Cell]) -> dict[str, Any]:
     for (place, column), rows in together.items():
         if column not in (claim.columns or [column]) or not rows.keys() >= set(claim.named):
             continue
-        seeds = [
-            _margin(claim, dict(zip(claim.named, values, strict=True)))
-            for values in zip(*(rows[name].values for name in claim.named), strict=True)
-        ]
-        known = [margin for margin in seeds if margin is not None]
-        if claim.within is not None:
-            margin = _margin(claim, {name: rows[name].mean for name in claim.named})
-            half = None
-        else:
-            margin = fmean(known) if known else None
-            half = interval(known)
-        if margin is None:
+        verdict = _verdict(claim, rows)
+        if verdict is None:
             continue
-        verdicts.append(
-            {
-                **asdict(place),
-                "column": column,
-                "metric": rows[claim.named[0]].metric,
-                "outcome": (outcome := _outcome(claim, margin, half)),
-                "holds": outcome == HOLDS,
-                "margin": margin,
-                "apart": None if claim.within is None else claim.within - margin,
-                "interval": half,
-                "margins": seeds,
-                "seeds": len(known),
-                "seeds_holding": sum(_holds(claim, m) for m in known),
-            }
-        )
+        verdicts.append({**asdict(place), "column": column, **verdict})
         theirs = _margin(claim, {name: rows[name].printed for name in claim.named})
         if theirs is not None:
             printed[place.data, column] = theirs
@@ -192,6 +185,32 @@ def _judged(claim: Claim, found: Sequence[Cell]) -> dict[str, Any]:
         "paper_margins": list(printed.values()),
         "within": claim.within,
         "verdicts": verdicts,
+    }
+
+
+def _verdict(claim: Claim, rows: Mapping[str, Cell]) -> dict[str, Any] | None:
+    """Whether the claim holds in one column of one section; None where no seed is complete."""
+    seeds = [
+        _margin(claim, dict(zip(claim.named, values, strict=True)))
+        for values in zip(*(rows[name].values for name in claim.named), strict=True)
+    ]
+    known = [margin for margin in seeds if margin is not None]
+    if claim.within is not None:
+        margin, half = _margin(claim, {name: rows[name].mean for name in claim.named}), None
+    else:
+        margin, half = fmean(known) if known else None, interval(known)
+    if margin is None:
+        return None
+    return {
+        "metric": rows[claim.named[0]].metric,
+        "outcome": (outcome := _outcome(claim, margin, half)),
+        "holds": outcome == HOLDS,
+        "margin": margin,
+        "apart": None if claim.within is None else claim.within - margin,
+        "interval": half,
+        "margins": seeds,
+        "seeds": len(known),
+        "seeds_holding": sum(_holds(claim, m) for m in known),
     }
 
 

@@ -26,21 +26,36 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import fmean, stdev
+from statistics import fmean
 from typing import Any, Literal
 
 from colonnade import store, toml
 from colonnade.errors import ConfigError, RunError
-from colonnade.reproduce import cells, plan, study, table
-from colonnade.reproduce.cells import Cell, Results
-from colonnade.reproduce.plan import Fill, Place, Planned, Size
+from colonnade.reproduce import cells, reading, study
+from colonnade.reproduce.cells import Cell, Printed
+from colonnade.reproduce.exhibit import (
+    ACCURACY,
+    SECONDS,
+    Claim,
+    Expected,
+    Fill,
+    Filled,
+    Mode,
+    Place,
+    Planned,
+    Results,
+    Selection,
+    Size,
+    check_selection,
+    merge,
+    run_key,
+)
 from colonnade.reproduce.study import LOCAL, Setting
-from colonnade.reproduce.table import SECONDS, Claim, Expected, Mode, Selection
 from colonnade.results.environment import commit
 from colonnade.version import __version__
 
 KIND = "enrichment"
-COMPARED = "all"  # the rows that the paper scores (§5.10-5)
+COMPARED = "all rows"  # the split that the paper scores
 
 
 @dataclass(frozen=True)
@@ -86,7 +101,7 @@ class Study:
         found = {}
         for data, own in self.data.items():
             for point, at in (self.points or {"": {}}).items():
-                merged = plan.merge({"recipes": self.recipes}, self.common, own, at, mode.set)
+                merged = merge({"recipes": self.recipes}, self.common, own, at, mode.set)
                 problems: list[str] = []
                 setting: Setting | None = toml.read(Setting, merged, f"data.{data}.", problems)
                 if setting is None or problems:
@@ -94,17 +109,56 @@ class Study:
                 found[data, point] = _selected(setting, bool(self.points), {**mode.only, **only})
         return found
 
+    def plan(self, size: Size, seeds: int, only: Selection, device: str) -> list[Planned]:
+        """All units of work, the first seed first; they run on the processor."""
+        mode = self.fast if size == "fast" else self.full
+        chosen = {**mode.only, **only}
+        units = []
+        for seed in range(seeds):
+            for (data, point), setting in self.settings(size, only).items():
+                if data not in chosen.get("data", (data,)):
+                    continue
+                if self.points and point not in chosen.get("columns", (point,)):
+                    continue
+                units.append(
+                    Planned(
+                        run_key([data, point, f"seed{seed}"]),
+                        Place(data, "", ""),
+                        seed,
+                        # A run's configuration names its data set in the same way.
+                        {"data": {"name": setting.name}, "study": dataclasses.asdict(setting)}
+                        | {"seed": seed},
+                        tuple(_fills(data, setting, point)),
+                    )
+                )
+        if not units:
+            raise RunError("--only leaves nothing to measure: its choices exclude each other")
+        return units
+
+    def fill(self, planned: Sequence[Planned], results: Results, comparable: bool) -> Filled:
+        """Every cell beside LOCAL, and straight lines through times."""
+
+        def printed(place: Place, row: str, column: str) -> Printed:
+            theirs = self.alias.get(row, row) if place.split == COMPARED else ""
+            return Printed(*self.numbers.get((place.data, theirs, column), (None, None)))
+
+        found = cells.cells(planned, results, printed, comparable)
+        at = {(cell.place, cell.row, cell.column): cell for cell in found}
+        found = [_beside_local(cell, at) for cell in found]
+        runs = unit_lines(planned, results)
+        return Filled(found, runs, fits=fits(self, found), drawn=self.drawn)
+
 
 def load(path: Path, tree: dict[str, Any]) -> Study:
     """A study from its parsed file; all mistakes at once."""
     problems: list[str] = []
     tree = {k: v for k, v in tree.items() if k != "kind"}
     tree["kind"] = tree.pop("shape", "table")
-    claims = table.several(Claim, tree, "claims", problems)
+    claims = reading.several(Claim, tree, "claims", problems)
     modes: dict[str, Any] = {
         m: toml.read(Mode, tree.get(m, {}), f"{m}.", problems) or Mode() for m in ("fast", "full")
     }
-    numbers = table.expected(path.with_name("expected.json"), tree.get("expected"), problems)
+    numbers = reading.expected(path.with_name("expected.json"), tree.get("expected"), problems)
     for key in ("claims", "fast", "full"):
         tree.pop(key, None)
     found: Study | None = toml.read(Study, tree, "", problems)
@@ -126,14 +180,14 @@ def _check(found: Study) -> list[str]:
     problems = []
     for size in ("fast", "full"):
         only = getattr(found, size).only
-        problems += table.check_selection(found, only, f"{size}.only")
+        problems += check_selection(found, only, f"{size}.only")
     rows = found.names("rows")
     named = {row for claim in found.claims for row in claim.named} | set(found.alias)
     return problems + [f"there is no row '{row}'" for row in sorted(named) if row not in rows]
 
 
 def _selected(setting: Setting, points: bool, only: Selection) -> Setting:
-    """Fewer variants, classifiers or scores; LOCAL stays, since all is compared with it."""
+    """Fewer variants, classifiers or scores; LOCAL stays, since everything is compared with it."""
     kept = {"scored": only.get("splits"), "variants": only.get("rows")}
     kept["classifiers"] = only.get("blocks" if points else "columns")
     changed: dict[str, Any] = {}
@@ -144,38 +198,19 @@ def _selected(setting: Setting, points: bool, only: Selection) -> Setting:
     return dataclasses.replace(setting, **changed)
 
 
-def planned(found: Study, size: Size, seeds: int, only: Selection) -> list[Planned]:
-    """All units, the first seed first."""
-    mode = found.fast if size == "fast" else found.full
-    chosen = {**mode.only, **only}
-    units = []
-    for seed in range(seeds):
-        for (data, point), setting in found.settings(size, only).items():
-            if data not in chosen.get("data", (data,)):
-                continue
-            if found.points and point not in chosen.get("columns", (point,)):
-                continue
-            units.append(
-                Planned(
-                    plan.key([data, point, f"seed{seed}"]),
-                    Place(data, "", ""),
-                    seed,
-                    # As a run's configuration names its data set.
-                    {"data": {"name": setting.name}, "study": dataclasses.asdict(setting)}
-                    | {"seed": seed},
-                    tuple(_fills(setting, point)),
-                )
-            )
-    if not units:
-        raise RunError("--only leaves nothing to measure: its choices exclude each other")
-    return units
-
-
-def _fills(setting: Setting, point: str) -> list[Fill]:
+def _fills(data: str, setting: Setting, point: str) -> list[Fill]:
     if setting.seconds:
-        return [Fill(name, point, SECONDS, (name,)) for name in study.TIMES]
+        place = Place(data, SECONDS, "")
+        return [Fill(name, point, SECONDS, (name,), place) for name in study.TIMES]
+    where = {scored: f"{scored} rows" for scored in ("local", "all")}
     return [
-        Fill(variant, point or name, f"{scored}/{name}", (variant,))
+        Fill(
+            variant,
+            point or name,
+            f"{scored}/{name}",
+            (variant,),
+            Place(data, where.get(scored, scored), name if point else ""),
+        )
         for scored in setting.scored
         for name in setting.classifiers
         for variant in setting.variants
@@ -222,52 +257,12 @@ def perform(config: Mapping[str, Any], folder: Path) -> None:
 # ---- numbers -------------------------------------------------------------------------------------
 
 
-def found_cells(
-    found: Study, units: Sequence[Planned], results: Results, comparable: bool
-) -> list[Cell]:
-    """Every cell with its mean, and its paired difference to LOCAL with the 95 % interval."""
-    together: dict[tuple[str, str, str, str, str], list[tuple[Planned, Fill]]] = {}
-    for unit in units:
-        for fill in unit.fills:
-            scored, _, name = fill.metric.partition("/")
-            block = name if found.points else ""
-            place = (unit.place.data, scored, block, fill.row, fill.column)
-            together.setdefault(place, []).append((unit, fill))
-    values: dict[tuple[str, str, str, str, str], list[float | None]] = {
-        place: [cells.value(results[u.key], fill) if u.key in results else None for u, fill in same]
-        for place, same in together.items()
-    }
-    made = []
-    for place, same in together.items():
-        data, scored, block, row, column = place
-        known = [v for v in values[place] if v is not None]
-        mean = fmean(known) if known else None
-        theirs = found.alias.get(row, row) if scored == COMPARED else ""
-        paper, deviation = found.numbers.get((data, theirs, column), (None, None))
-        compared = comparable and mean is not None and paper is not None
-        local = values.get((data, scored, block, LOCAL, column))
-        made.append(
-            Cell(
-                data,
-                f"{scored} rows" if scored in ("local", "all") else scored,
-                block,
-                row,
-                column,
-                metric=same[0][1].metric if scored == SECONDS else "accuracy",
-                values=values[place],
-                mean=mean,
-                sd=stdev(known) if len(known) > 1 else None,
-                range=None,
-                paper=paper,
-                paper_sd=deviation,
-                difference=(mean or 0) - (paper or 0) if compared else None,
-                variant=False,
-                runs=[unit.key for unit, _ in same],
-                curve=([], []),
-                gain=None if local is None or row == LOCAL else paired(values[place], local),
-            )
-        )
-    return made
+def _beside_local(cell: Cell, cells: Mapping[tuple[Place, str, str], Cell]) -> Cell:
+    """An accuracy with its paired difference to LOCAL and the 95 % interval."""
+    local = cells.get((cell.place, LOCAL, cell.column))
+    gain = None if local is None or cell is local else paired(cell.values, local.values)
+    metric = SECONDS if cell.metric == SECONDS else ACCURACY
+    return dataclasses.replace(cell, metric=metric, gain=gain)
 
 
 def paired(values: Sequence[float | None], base: Sequence[float | None]) -> list[float | None]:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from colonnade import config as configuration
 from colonnade import data as datasets
 from colonnade.errors import ColonnadeError, DataMissing, InputError, RunError
-from colonnade.reproduce import catalogue, cells, enrichment, jobs, plan, write
-from colonnade.reproduce.enrichment import Study
+from colonnade.reproduce import catalogue, jobs, work, write
+from colonnade.reproduce.cells import judged
+from colonnade.reproduce.exhibit import Exhibit, Planned, Size, selection
 from colonnade.reproduce.page import write_page
-from colonnade.reproduce.plan import Planned, Size
-from colonnade.reproduce.table import Table
 from colonnade.reproduce.worker import Failure
 from colonnade.results.environment import commit
 from colonnade.version import __version__
@@ -26,7 +24,7 @@ MOST_ON_GPU = 4  # by default: more small runs at once only wait for the same de
 
 
 class Watch:
-    """What a display may override; the default shows nothing."""
+    """What a display may override; the default displays nothing."""
 
     def note(self, text: str) -> None: ...
 
@@ -65,46 +63,26 @@ class Request:
 def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, Any], Path]:
     """Fill the table as far as possible; its content and the folder it lies in."""
     watch = watch or Watch()
-    commit()  # a wrong COLONNADE_COMMIT is said now, not after the first training
+    commit()  # a wrong COLONNADE_COMMIT is reported now, not after the first training
     # 1. What is to be run.
-    table = catalogue.find(request.name)
-    mode = table.fast if request.size == "fast" else table.full
+    exhibit = catalogue.find(request.name)
+    mode = exhibit.fast if request.size == "fast" else exhibit.full
     seeds = mode.seeds if request.seeds is None else request.seeds
     device = request.device or _device(request.size)
-    number = request.jobs or _jobs(device)
-    only = plan.selection(request.only, table)
-    if isinstance(table, Study):
-        planned = enrichment.planned(table, request.size, seeds, only)
-    else:
-        planned = plan.plan(table, request.size, seeds, only, device)
-    planned, skipped = _on_this_machine(planned)
+    only = selection(request.only, exhibit)
+    planned, skipped = _on_this_machine(exhibit.plan(request.size, seeds, only, device))
     for text in skipped:
         watch.note(text)
     out = request.out or Path("runs/reproduce") / f"{Path(request.name).stem}-{request.size}"
     # 2. What is finished already, here or in another folder.
     digests, failures = _digests(planned)
-    known: dict[str, Any] = {}
-    for folder in request.reuse:
-        if not (folder / "cells").is_dir():
-            raise RunError(f"--reuse {folder}: it has no cells/, so it holds no reproduced table")
-    for folder in (*request.reuse, out):
-        known |= jobs.finished(folder)
+    known = _known((*request.reuse, out))
     results = {key: known[digest] for key, digest in digests.items() if digest in known}
-    pending = [run for run in planned if run.key in digests and run.key not in results]
-    if not results and not pending:
+    if not results and not digests:
         raise RunError(f"no run can be made: {next(iter(failures.values())).error}")
     # 3. The rest.
-    watch.began(len(planned), len(results))
-    for run in planned:
-        if run.key in failures:
-            watch.ended(run, None, failures[run.key].error)
     try:
-        for run, failure in jobs.perform(_in_order(pending), out, number):
-            if failure is not None:
-                failures[run.key] = failure
-            else:
-                results[run.key] = jobs.result(out, run)
-            watch.ended(run, results.get(run.key), "" if failure is None else failure.error)
+        _perform(planned, results, failures, out, request.jobs or _jobs(device), watch)
     except KeyboardInterrupt as stop:
         stop.add_note(f"{len(results)} of {len(planned)} runs are kept in {out}")
         stop.add_note(f"go on with: {request.command()}")
@@ -112,43 +90,78 @@ def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, A
     finally:
         watch.closed()
     # 4. The table.
-    comparable = request.size == "full"
-    if isinstance(table, Study):
-        found = enrichment.found_cells(table, planned, results, comparable)
-        made = enrichment.unit_lines(planned, results)
-    else:
-        found = cells.cells(table, planned, results, comparable)
-        made = cells.traffic(planned, results)
+    filled = exhibit.fill(planned, results, request.size == "full")
     content = {
+        **_head(exhibit, request, seeds),
+        "commits": sorted({run["commit"] for run in filled.runs if run["commit"]}),
+        "environments": _environments(results),
+        "settings": _settings(exhibit, request.size),
+        "cells": [asdict(cell) for cell in filled.cells],
+        "claims": judged(exhibit.claims, filled.cells),
+        "runs": list(filled.runs),
+        "communication": list(filled.communication),
+        "fits": list(filled.fits),
+        "drawn": list(filled.drawn),
+        "failures": [{"run": key, **asdict(failure)} for key, failure in failures.items()],
+        "skipped": skipped,
+        "notes": list(exhibit.notes),
+    }
+    write.write(content, out)
+    write_page(content, out / "report.html")
+    return content, out
+
+
+def _known(folders: Sequence[Path]) -> dict[str, dict[str, Any]]:
+    """Finished results by digest; the last folder is our own, which may be empty as yet."""
+    found: dict[str, dict[str, Any]] = {}
+    for folder in folders[:-1]:
+        if not (folder / "cells").is_dir():
+            raise RunError(f"--reuse {folder}: it has no cells/, so it holds no reproduced table")
+    for folder in folders:
+        found |= jobs.finished(folder)
+    return found
+
+
+def _perform(
+    planned: Sequence[Planned],
+    results: dict[str, Any],
+    failures: dict[str, Failure],
+    out: Path,
+    number: int,
+    watch: Watch,
+) -> None:
+    """Make the runs that have neither a result nor a failure, and add what becomes of them."""
+    pending = [run for run in planned if run.key not in results and run.key not in failures]
+    watch.began(len(planned), len(results))
+    for run in planned:
+        if run.key in failures:
+            watch.ended(run, None, failures[run.key].error)
+    for run, failure in jobs.perform(_in_order(pending), out, number):
+        if failure is not None:
+            failures[run.key] = failure
+        else:
+            results[run.key] = jobs.result(out, run)
+        watch.ended(run, results.get(run.key), "" if failure is None else failure.error)
+
+
+def _head(exhibit: Exhibit, request: Request, seeds: int) -> dict[str, Any]:
+    """What table.json begins with: what was asked for."""
+    mode = exhibit.fast if request.size == "fast" else exhibit.full
+    return {
         "schema": SCHEMA,
         "name": Path(request.name).stem,
-        "title": table.title,
-        "kind": table.kind,
-        "against": table.against,
-        "paper": table.paper,
+        "title": exhibit.title,
+        "kind": exhibit.kind,
+        "against": exhibit.against,
+        "paper": exhibit.paper,
         "size": request.size,
-        "comparable": comparable,
+        "comparable": request.size == "full",
         "note": mode.note,
         "unit": "percent; dB for the metric psnr",
         "seeds": list(range(seeds)),
         "command": request.command(),
         "colonnade": __version__,
-        "commits": sorted({run["commit"] for run in made if run["commit"]}),
-        "environments": _environments(results),
-        "settings": _settings(table, request.size),
-        "cells": [asdict(cell) for cell in found],
-        "claims": cells.judged(table.claims, found),
-        "runs": made,
-        "communication": [] if isinstance(table, Study) else cells.communication(made),
-        "fits": enrichment.fits(table, found) if isinstance(table, Study) else [],
-        "drawn": list(table.drawn) if isinstance(table, Study) else [],
-        "failures": [{"run": key, **asdict(failure)} for key, failure in failures.items()],
-        "skipped": skipped,
-        "notes": list(table.notes),
     }
-    write.write(content, out)
-    write_page(content, out / "report.html")
-    return content, out
 
 
 def check(content: Mapping[str, Any], out: Path) -> None:
@@ -187,7 +200,7 @@ def _on_this_machine(planned: Sequence[Planned]) -> tuple[list[Planned], list[st
         fetched = row.status == "can be fetched"
         how = f"run: colonnade data fetch {row.name}" if fetched else f"place {row.where}"
         absent[label] = (
-            f"{label} is left out: the data set '{row.name}' is not on this machine. To get it, "
+            f"{label} is omitted: the data set '{row.name}' is not on this machine. To get it, "
             f"{how}; or set COLONNADE_DATA to the folder that has it"
         )
     here = [run for run in planned if run.place.data not in absent]
@@ -201,22 +214,17 @@ def _digests(planned: Sequence[Planned]) -> tuple[dict[str, str], dict[str, Fail
     digests, failures = {}, dict[str, Failure]()
     for run in planned:
         try:
-            studied = "study" in run.config
-            digests[run.key] = (
-                enrichment.digest(run.config)
-                if studied
-                else configuration.load(run.config).sha256()
-            )
+            digests[run.key] = work.digest(run.config)
         except InputError as error:
             failures[run.key] = Failure(f"{type(error).__name__}: {error}")
     return digests, failures
 
 
 def _in_order(pending: Sequence[Planned]) -> list[Planned]:
-    """First one run of each start: runs at the same time then seldom train the same one."""
+    """One run of each shared start first: parallel runs then seldom train the same start twice."""
     begun, later, seen = list[Planned](), list[Planned](), set[str]()
     for run in pending:
-        start = "" if "study" in run.config else configuration.load(run.config).start_sha256()
+        start = work.start(run.config)
         (later if start in seen else begun).append(run)
         seen |= {start} - {""}
     return begun + later
@@ -232,9 +240,9 @@ def _environments(results: Mapping[str, Mapping[str, Any]]) -> list[dict[str, An
     return found
 
 
-def _settings(table: Table | Study, size: Size) -> dict[str, Any]:
+def _settings(exhibit: Exhibit, size: Size) -> dict[str, Any]:
     """The table's file, without the paper's numbers and the other size."""
-    plain = asdict(replace(table, numbers={}))
+    plain = asdict(exhibit)
     left = {"numbers", "notes", "claims", "title", "kind", "against", "show", "paper", "expected"}
     left |= {"fast", "full", "drawn"}
     return {k: v for k, v in plain.items() if k not in left} | {size: plain[size]}

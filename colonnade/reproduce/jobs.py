@@ -1,4 +1,4 @@
-"""Several runs at once, each in a process of its own; what is finished is never trained again."""
+"""Performs several runs at once, each in its own process; finished runs are never repeated."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from queue import Empty, SimpleQueue
 from threading import Event, Thread
 from typing import IO, Any
 
-from colonnade import report
 from colonnade.errors import RunError
-from colonnade.reproduce import enrichment
-from colonnade.reproduce.plan import Planned
+from colonnade.reproduce import work
+from colonnade.reproduce.exhibit import Planned
 from colonnade.reproduce.worker import UNFINISHED, Failure
 from colonnade.results.result import read_json
 
@@ -30,8 +29,7 @@ def finished(folder: Path) -> dict[str, dict[str, Any]]:
     for path in sorted(folder.glob("cells/*/result.json")):
         try:
             content = read_json(path)
-            if content.get("kind") != enrichment.KIND:
-                report.check(content)
+            work.check(content)
         except RunError:
             continue  # of another version, or damaged: it is trained again
         if content.get("status") == "finished":

@@ -1,17 +1,20 @@
-"""A table as one self-contained page, in the style of the report: its style sheet, its plots."""
+"""A table as one self-contained page, with the style sheet and the plots of the run report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 from colonnade import store
 from colonnade.report import plots, units
-from colonnade.reproduce import chart, view, write
-from colonnade.reproduce.table import PSNR, SECONDS, SSIM
+from colonnade.reproduce import view, write
+from colonnade.reproduce.exhibit import PSNR, SECONDS, SSIM
 from colonnade.reproduce.view import Content
+
+LINES = 4  # from name to name: more of them cannot be told apart
 
 
 def write_page(content: Content, out: Path) -> None:
@@ -37,24 +40,13 @@ def render(content: Content) -> str:
     page = resources.files(__package__).joinpath("page.html.jinja").read_text(encoding="utf-8")
     sections = view.sections(content)
     cells = content["cells"]
-    draw = _by_epoch if content["against"] == "epochs" else _by_row
-    figures = [draw(section, number) for number, section in enumerate(sections)]
-    if content["against"] == "data":
-        figures = [
-            _by_data(split, [s for s in sections if s["split"] == split], content.get("drawn", []))
-            for split in dict.fromkeys(section["split"] for section in sections)
-        ]
-    if content["against"] == "columns":
-        figures = [
-            _by_column(s, number, content.get("drawn", [])) for number, s in enumerate(sections)
-        ]
     return environment.from_string(page).render(
         {"fits": [], **content},
         style=Markup(style),
         sections=sections,
         compared=content["comparable"] and any(cell["paper"] is not None for cell in cells),
         variants=any(row["variant"] for section in sections for row in section["rows"]),
-        figures=figures,
+        figures=_figures(content, sections),
         grids=[
             claim | view.judged(claim) | {"count": view.count(claim), "print": view.printed(claim)}
             for claim in view.measured(content)
@@ -68,10 +60,24 @@ def render(content: Content) -> str:
     )
 
 
-def _by_epoch(section: Mapping[str, Any], number: int) -> dict[str, Any]:
-    """One panel per column, one line per row; the lines of a row look alike in all panels."""
-    from markupsafe import Markup
+def _figures(content: Content, sections: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The groups of figures that the table asks for."""
+    drawn = content.get("drawn", [])
+    match content["against"]:
+        case "epochs":
+            return [_by_epoch(section, f"section{i}") for i, section in enumerate(sections)]
+        case "rows":
+            return [_by_row(section, f"section{i}") for i, section in enumerate(sections)]
+        case "columns":
+            return [_by_column(section, f"section{i}", drawn) for i, section in enumerate(sections)]
+    splits = dict.fromkeys(section["split"] for section in sections)
+    return [
+        _by_data(split, [s for s in sections if s["split"] == split], drawn) for split in splits
+    ]
 
+
+def _by_epoch(section: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """One panel per column, one line per row; the lines of a row look alike in all panels."""
     rows = section["rows"][: plots.MOST]
     panels = []
     for place, column in enumerate(section["columns"]):
@@ -80,83 +86,56 @@ def _by_epoch(section: Mapping[str, Any], number: int) -> dict[str, Any]:
         if not drawn:
             continue
         ends = ", ".join(f"{line.name} {units.percent(line.y[-1])}" for line in drawn)
-        svg = plots.curves(
-            series,
-            key=f"section{number}-panel{place}",
-            label=units.plain(f"{column}: test accuracy against epoch; at the end: {ends}"),
-            percent=True,
-        )
-        panels.append({"caption": column, "svg": Markup(svg)})
-    legend = [
-        {"name": row["name"], "svg": Markup(plots.line_swatch(i, key=f"section{number}-line{i}"))}
+        label = units.plain(f"{column}: test accuracy against epoch; at the end: {ends}")
+        svg = plots.curves(series, key=f"{key}-panel{place}", label=label, percent=True)
+        panels.append((column, svg))
+    legend = {
+        row["name"]: i
         for i, row in enumerate(rows)
         if any(cell and cell["curve"][0] for cell in row["cells"])
-    ]
+    }
     left = [row["name"] for row in section["rows"][plots.MOST :]]
-    return {"title": section["title"], "panels": panels, "legend": legend, "left_out": left}
+    return _group(section["title"], key, panels, legend, left)
 
 
-def _by_row(section: Mapping[str, Any], number: int) -> dict[str, Any]:
+def _by_row(section: Mapping[str, Any], key: str) -> dict[str, Any]:
     """One panel per column of accuracies: ours from row to row, and the paper's beside it."""
-    from markupsafe import Markup
-
     names = [row["name"] for row in section["rows"]]
-    panels, drawn = [], set[str]()
+    panels, drawn = [], ["ours"]
     for place, column in enumerate(section["columns"]):
         cells = [row["cells"][place] for row in section["rows"]]
         if any(cell and cell["metric"] in (PSNR, SSIM) for cell in cells):
             continue
-        compared = any(cell and cell["difference"] is not None for cell in cells)
-        lines = [[cell["mean"] if cell else None for cell in cells]]
-        lines += [[cell["paper"] if cell else None for cell in cells]] if compared else []
-        told = ", ".join(
-            f"{name} {view.ours(cell)}" for name, cell in zip(names, cells, strict=True)
-        )
-        label = units.plain(f"{column}: test accuracy in per cent; {told}")
-        panels.append({"caption": column, "svg": Markup(chart.by_name(names, lines, label=label))})
-        drawn |= {"ours", "the paper"} if compared else {"ours"}
-    legend = [
-        {"name": name, "svg": Markup(plots.line_swatch(i, key=f"section{number}-line{i}"))}
-        for i, name in enumerate(sorted(drawn))
-    ]
-    return {"title": section["title"], "panels": panels, "legend": legend, "left_out": []}
+        lines = [[_mean(cell) for cell in cells]]
+        if any(cell and cell["difference"] is not None for cell in cells):
+            lines.append([cell["paper"] if cell else None for cell in cells])
+            drawn = ["ours", "the paper"]
+        label = f"{column}: test accuracy in per cent; {_told(names, cells)}"
+        panels.append((column, _over(names, lines, f"{key}-panel{place}", label)))
+    return _group(section["title"], key, panels, drawn if panels else [])
 
 
-def _by_column(section: Mapping[str, Any], number: int, drawn: Sequence[str]) -> dict[str, Any]:
+def _by_column(section: Mapping[str, Any], key: str, drawn: Sequence[str]) -> dict[str, Any]:
     """One panel: some rows from column to column."""
-    from markupsafe import Markup
-
-    rows = _chosen(section["rows"], drawn)
-    lines = [[cell["mean"] if cell else None for cell in row["cells"]] for row in rows]
-    timed = any(c and c["metric"] == SECONDS for row in rows for c in row["cells"])
+    names = _chosen([row["name"] for row in section["rows"]], drawn)
+    rows = [row for row in section["rows"] if row["name"] in names]
+    timed = any(cell and cell["metric"] == SECONDS for row in rows for cell in row["cells"])
     told = "; ".join(f"{row['name']}: " + ", ".join(map(view.ours, row["cells"])) for row in rows)
-    svg = chart.by_name(
+    svg = _over(
         section["columns"],
-        lines,
-        label=units.plain(f"{section['title']}: {told}"),
-        unit="s" if timed else "%",
+        [[_mean(cell) for cell in row["cells"]] for row in rows],
+        f"{key}-panel0",
+        f"{section['title']}: {told}",
+        "s" if timed else "%",
     )
-    legend = [
-        {"name": row["name"], "svg": Markup(plots.line_swatch(i, key=f"section{number}-line{i}"))}
-        for i, row in enumerate(rows)
-    ]
-    left = [row["name"] for row in section["rows"] if row not in rows]
-    panels = [{"caption": section["title"], "svg": Markup(svg)}]
-    return {"title": section["title"], "panels": panels, "legend": legend, "left_out": left}
-
-
-def _chosen(rows: Sequence[Mapping[str, Any]], drawn: Sequence[str]) -> list[Mapping[str, Any]]:
-    """At most as many as there are kinds of lines; the first ones, where nothing is said."""
-    named = [row for row in rows if row["name"] in drawn] or list(rows)
-    return named[: len(chart.DASHES)]
+    left = [row["name"] for row in section["rows"] if row["name"] not in names]
+    return _group(section["title"], key, [(section["title"], svg)], names, left)
 
 
 def _by_data(
     split: str, sections: Sequence[Mapping[str, Any]], drawn: Sequence[str]
 ) -> dict[str, Any]:
     """One panel per column, one line per row: from section to section."""
-    from markupsafe import Markup
-
     names = [section["data"] for section in sections]
     found = {
         (row["name"], column, section["data"]): row["cells"][place]
@@ -165,23 +144,67 @@ def _by_data(
         for place, column in enumerate(section["columns"])
     }
     every = list(dict.fromkeys(row for row, _, _ in found))
-    rows = ([row for row in every if row in drawn] or every)[: len(chart.DASHES)]
+    rows = _chosen(every, drawn)
     panels = []
-    for column in dict.fromkeys(column for _, column, _ in found):
+    for place, column in enumerate(dict.fromkeys(column for _, column, _ in found)):
         cells = [[found.get((row, column, name)) for name in names] for row in rows]
         told = "; ".join(
-            f"{row}: " + ", ".join(f"{n} {view.ours(c)}" for n, c in zip(names, line, strict=True))
-            for row, line in zip(rows, cells, strict=True)
+            f"{row}: {_told(names, line)}" for row, line in zip(rows, cells, strict=True)
         )
-        lines = [[cell["mean"] if cell else None for cell in line] for line in cells]
-        label = units.plain(f"{column}: test accuracy in per cent; {told}")
-        panels.append({"caption": column, "svg": Markup(chart.by_name(names, lines, label=label))})
-    legend = [
-        {"name": row, "svg": Markup(plots.line_swatch(i, key=f"{split}-line{i}"))}
-        for i, row in enumerate(rows)
-    ]
-    left = [row for row in every if row not in rows]
-    return {"title": split, "panels": panels, "legend": legend, "left_out": left}
+        lines = [[_mean(cell) for cell in line] for line in cells]
+        label = f"{column}: test accuracy in per cent; {told}"
+        panels.append((column, _over(names, lines, f"{split}-panel{place}", label)))
+    return _group(split, split, panels, rows, [row for row in every if row not in rows])
+
+
+def _group(
+    title: str,
+    key: str,
+    panels: Iterable[tuple[str, str]],
+    legend: Iterable[str] | Mapping[str, int],
+    left_out: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Panels that share a legend: the names of the lines, in order or with their numbers."""
+    from markupsafe import Markup
+
+    numbers = legend if isinstance(legend, Mapping) else {name: i for i, name in enumerate(legend)}
+    return {
+        "title": title,
+        "panels": [{"caption": caption, "svg": Markup(svg)} for caption, svg in panels],
+        "legend": [
+            {"name": name, "svg": Markup(plots.line_swatch(i, key=f"{_id(key)}-line{i}"))}
+            for name, i in numbers.items()
+        ],
+        "left_out": list(left_out),
+    }
+
+
+def _over(
+    names: Sequence[str],
+    lines: Sequence[Sequence[float | None]],
+    key: str,
+    label: str,
+    unit: str = "%",
+) -> str:
+    return plots.by_name(names, lines, key=_id(key), label=units.plain(label), unit=unit)
+
+
+def _id(key: str) -> str:
+    """A split's name as part of an id."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", key)
+
+
+def _told(names: Sequence[str], cells: Sequence[Mapping[str, Any] | None]) -> str:
+    return ", ".join(f"{name} {view.ours(cell)}" for name, cell in zip(names, cells, strict=True))
+
+
+def _mean(cell: Mapping[str, Any] | None) -> float | None:
+    return cell["mean"] if cell else None
+
+
+def _chosen(rows: Sequence[str], drawn: Sequence[str]) -> list[str]:
+    """The rows to draw: those named, or the first ones where none is."""
+    return ([row for row in rows if row in drawn] or list(rows))[:LINES]
 
 
 def _series(name: str, cell: Mapping[str, Any] | None) -> plots.Series:
@@ -190,7 +213,7 @@ def _series(name: str, cell: Mapping[str, Any] | None) -> plots.Series:
 
 
 def _said(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings without what is empty, as in the table's file."""
+    """The settings that are not empty, as in the table's file."""
     said: dict[str, Any] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from rich import box
 from rich.console import Console
@@ -13,12 +13,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from colonnade.report import units
-from colonnade.reproduce import catalogue, enrichment, plan, view
+from colonnade.reproduce import catalogue, view
 from colonnade.reproduce.cells import value
-from colonnade.reproduce.enrichment import Study
+from colonnade.reproduce.exhibit import PSNR, SECONDS, SSIM, Planned, Size
 from colonnade.reproduce.flow import Watch
-from colonnade.reproduce.plan import Planned
-from colonnade.reproduce.table import PSNR, SECONDS, SSIM
 from colonnade.reproduce.view import Content
 
 BAR = 24
@@ -145,12 +143,8 @@ def shelf() -> list[dict[str, Any]]:
     for name in catalogue.names():
         table = catalogue.find(name)
         runs = {}
-        for size in ("fast", "full"):
-            if isinstance(table, Study):
-                planned = enrichment.planned(table, size, 1, {})
-            else:
-                planned = plan.plan(table, size, 1, {}, "cpu")
-            runs[f"{size}_runs"] = len(planned)
+        for size in get_args(Size):
+            runs[f"{size}_runs"] = len(table.plan(size, 1, {}, "cpu"))
         found.append({"name": name, "title": table.title, **runs})
     return found
 

@@ -8,12 +8,12 @@ to its own, and the same classifier is trained on them. What is scored:
 
     local          80 % of the rows that are not shared train the classifier, the other 20 % test
                    it, and nothing has seen those: what the method is for
-    all            80 / 20 of all the task party's rows, as the paper scores (§5.10-5); the
+    all            80 / 20 of all the task party's rows, as the paper scores; the
                    auto-encoder has seen the columns of all of them, and fitted the shared to U
     new iid        trained on all of its rows, tested on 500 that it has never seen
     new dirichlet  the same, but drawn again to class shares from Dirichlet(0.1)
     new label      the last class is kept from steps 1 and 2; up to 100 rows of it are new, half of
-                   them join the classifier's training and the others test it (§5.10-15)
+                   them join the classifier's training and the others test it
 
 Columns are standardised with the rows that may be seen; a missing number becomes the mean. Codes
 are appended as they are; principal components to unit variance, as U is. Step 1 is FedSVD with all
@@ -188,7 +188,7 @@ def columns(table: Measured, setting: Setting, seed: int) -> tuple[Array, list[A
     """The task party's and each data party's: disjoint positions in `table.x`."""
     count = len(table.names)
     order = seeded(seed, "columns").permutation(count)
-    if setting.columns == "first":  # §5.7: "task columns first, data columns next"
+    if setting.columns == "first":  # "task columns first, data columns next"
         order = np.arange(count)
     own = other = order
     if setting.columns == "sensors":
@@ -265,7 +265,7 @@ def standardised(x: Array, seen: Array) -> Array:
 def first_step(
     table: Measured, setting: Setting, task: Array, others: list[Array], shared: Array, seed: int
 ) -> Iterator[Target]:
-    """FedSVD with each data party (§5.3), and at last with all of them, if they are several."""
+    """FedSVD with each data party, and finally with all of them if there are several."""
     every = np.arange(len(shared))
     own, *parts = (
         torch.from_numpy(standardised(table.x[np.ix_(shared, part)], every))
@@ -324,7 +324,7 @@ def _second_step(
     if variant == "paper's settings" or base == "paper":
         recipe, q = {**enrich.PAPER, **recipe}, u.shape[1]  # as wide as U: Eq. 4
     elif variant == "published code":
-        # Unmasked twice: the rows of Aᵀ U belong to no sample (§5.10-7).
+        # Unmasked twice: the rows of Aᵀ U belong to no sample.
         recipe, q, u = dict(enrich.PUBLISHED), u.shape[1], target.mask.undo(u)
     elif variant == "stronger":
         recipe = dict(enrich.STRONGER)
@@ -372,7 +372,7 @@ def score(name: str, x: Array, y: Array, rows: Matched, seed: int) -> float:
 
 
 def classifier(name: str, seed: int) -> Any:
-    """The settings of the published code where it has them (§5.6)."""
+    """The settings of the published code where it has them."""
     if name == "knn":
         from sklearn.neighbors import KNeighborsClassifier
 
@@ -391,7 +391,7 @@ def classifier(name: str, seed: int) -> Any:
         except ImportError:
             raise InputError(
                 "the classifier xgboost needs its package: pip install 'colonnade[xgboost]', or "
-                "leave it out with --only"
+                "omit it with --only"
             ) from None
         return XGBClassifier(n_jobs=1, random_state=seed)
     from sklearn.linear_model import LogisticRegression

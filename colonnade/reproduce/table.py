@@ -17,39 +17,29 @@ and at last what a [[runs]] says for the fast size alone.
 from __future__ import annotations
 
 import dataclasses
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from colonnade import toml
-from colonnade.errors import ConfigError, unknown
-from colonnade.role.recipe import Recipe
-
-ACCURACY = "accuracy"  # metrics.test.accuracy; any other metric is one number per party
-BALANCED = "balanced"  # the mean over the classes of how many of each are found
-PSNR, SSIM = "psnr", "ssim"  # in dB, and from 0 to 1: how alike an attacker's images are
-SECONDS = "seconds"  # measured, of an enrichment's first two steps
-Selection = Mapping[str, tuple[str, ...]]
-Expected = Mapping[tuple[str, str, str], tuple[float, float | None]]
-CHOICES = ("data", "splits", "columns", "rows", "blocks")
-
-
-class Named(Protocol):
-    """What a selection is made from."""
-
-    def names(self, what: str) -> list[str]: ...
-
-
-@dataclass(frozen=True)
-class Mode:
-    """[fast] or [full]."""
-
-    note: str = ""  # what this size leaves out
-    seeds: int = 1
-    only: Selection = field(default_factory=dict)
-    set: Mapping[str, Any] = field(default_factory=dict)
+from colonnade.errors import ConfigError, RunError
+from colonnade.reproduce import cells
+from colonnade.reproduce.cells import Cell, Printed
+from colonnade.reproduce.exhibit import (
+    ACCURACY,
+    CHOICES,
+    Claim,
+    Expected,
+    Fill,
+    Filled,
+    Mode,
+    Place,
+    Planned,
+    Results,
+    Selection,
+    Size,
+    merge,
+    run_key,
+)
 
 
 @dataclass(frozen=True)
@@ -57,8 +47,8 @@ class Runs:
     """[[runs]]: one method with its settings, and the cells it fills."""
 
     method: str
-    row: str = ""  # left out where the mixes are of recipes: each of them is a row
-    metric: str = ""  # below metrics.test; left out: accuracy, with mixes per_party
+    row: str = ""  # omitted where the mixes list recipes: each recipe is a row
+    metric: str = ""  # below metrics.test; omitted: accuracy, or per_party with mixes
     extra: Mapping[str, str] = field(default_factory=dict)  # further rows: their metric
     columns: Mapping[str, str] = field(default_factory=dict)  # further columns: their metric
     parties: Mapping[str, str] = field(default_factory=dict)  # columns of one party: its name
@@ -70,23 +60,6 @@ class Runs:
     paper: str = ""  # the paper's name of the row, where ours is another
     variant: bool = False  # shown beside the paper's number without being its counterpart
     only: Selection = field(default_factory=dict)  # data, splits, columns
-
-
-@dataclass(frozen=True)
-class Claim:
-    """[[claims]]: every row of `above` over every row of `below`; or `rows` within some points."""
-
-    text: str
-    above: tuple[str, ...] = ()
-    below: tuple[str, ...] = ()
-    rows: tuple[str, ...] = ()
-    within: float | None = None  # points between the highest and the lowest
-    by: float = 0.0  # points that `above` must be above; -0.5: at most so much below
-    columns: tuple[str, ...] = ()  # where it is judged; empty: everywhere
-
-    @property
-    def named(self) -> tuple[str, ...]:
-        return self.above + self.below + self.rows
 
 
 @dataclass(frozen=True)
@@ -158,127 +131,118 @@ class Table:
             else:
                 yield from ((column, mix, (column,)) for column in self.columns)
 
-
-def load(path: Path) -> Table:
-    """Read a table and the paper's numbers; all mistakes at once."""
-    tree = toml.load(path)
-    if "method" in tree and "runs" not in tree:
-        raise ConfigError([f"{path} is the config of one run: train it with colonnade run {path}"])
-    problems: list[str] = []
-    tree["runs"] = several(Runs, tree, "runs", problems)
-    tree["claims"] = several(Claim, tree, "claims", problems)
-    for mode in ("fast", "full"):
-        tree[mode] = toml.read(Mode, tree.get(mode, {}), f"{mode}.", problems) or Mode()
-    tree["numbers"] = expected(path.with_name("expected.json"), tree.get("expected"), problems)
-    parsed = {k: tree.pop(k) for k in ("runs", "claims", "fast", "full", "numbers")}
-    table: Table | None = toml.read(Table, tree, "", problems)
-    if table is not None:
-        table = dataclasses.replace(table, **parsed)
-        problems += _check(table)
-    if problems or table is None:
-        raise ConfigError([f"{path.name}: {problem}" for problem in problems])
-    return table
-
-
-def several(cls: type, tree: Mapping[str, Any], key: str, problems: list[str]) -> tuple[Any, ...]:
-    """All tables [[key]]."""
-    found = [
-        toml.read(cls, table, f"{key}[{number}].", problems)
-        for number, table in enumerate(tree.get(key, []), start=1)
-    ]
-    return tuple(one for one in found if one is not None)
-
-
-def expected(path: Path, key: str | None, problems: list[str]) -> Expected:
-    """{"columns": […], "rows": {data: {row: [number, or [number, deviation], or null, …]}}}.
-
-    A data set may name another instead of rows: then that one's numbers stand beside ours.
-    """
-    if not key:
-        return {}
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))[key]
-        columns, all_rows = found["columns"], found["rows"]
-        return {
-            (data, row, column): (float(n[0]), float(n[1])) if isinstance(n, list) else (n, None)
-            for data, rows in all_rows.items()
-            for row, numbers in (all_rows[rows] if isinstance(rows, str) else rows).items()
-            for column, n in zip(columns, numbers, strict=True)
-            if n is not None
-        }
-    except OSError as error:
-        problems.append(f"{path}: {error.strerror}")
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        problems.append(f"{path}: the numbers of '{key}' cannot be read ({error!r})")
-    return {}
-
-
-def _check(table: Table) -> list[str]:
-    """Every name must mean something, and no cell be filled twice."""
-    problems = [
-        f"[{key}] is empty" for key in ("data", "splits", "columns") if not table.names(key)
-    ]
-    problems += [] if table.runs else ["there are no [[runs]]"]
-    valid = {field.name for field in dataclasses.fields(Recipe)}
-    for what in ("columns", "recipes"):
-        for name, recipe in getattr(table, what).items():
-            problems += [unknown(k, valid, f"in [{what}.{name}]") for k in recipe if k not in valid]
-    members = {*table.columns, *table.recipes}
-    for mix, names in table.mixes.items():
-        problems += [
-            unknown(n, members, f"in mixes.{mix}", "name") for n in names if n not in members
+    def plan(self, size: Size, seeds: int, only: Selection, device: str) -> list[Planned]:
+        """All runs, the first seed first: an interrupted job leaves a whole table of few seeds."""
+        mode = self.fast if size == "fast" else self.full
+        chosen = _chosen(self, {**mode.only, **only})
+        planned = [
+            run
+            for seed in range(seeds)
+            for data in chosen["data"]
+            for split in chosen["splits"]
+            for runs in self.runs
+            for run in _planned(self, runs, data, split, seed, chosen, mode, device)
         ]
-        if len({name in table.columns for name in names}) > 1:
-            problems.append(f"mixes.{mix} names columns and recipes: take one or the other")
-    for number, runs in enumerate(table.runs, start=1):
-        where = f"in runs[{number}]"
-        problems += [
-            unknown(m, table.mixes, where, "mix") for m in runs.mixes if m not in table.mixes
-        ]
-    if problems:
-        return problems
-    filled: set[tuple[str, str, str, str, str]] = set()
-    for number, runs in enumerate(table.runs, start=1):
-        problems += check_selection(table, runs.only, f"runs[{number}].only", CHOICES[:3])
-        rows = table.rows(runs)
-        problems += [f"runs[{number}].row is missing" for row in rows if not row.name]
-        if runs.paper and not any(row.paper for row in rows):
-            problems.append(
-                f"runs[{number}].paper = '{runs.paper}' has no numbers in expected.json"
+        if not planned:
+            raise RunError("--only leaves nothing to run: its choices exclude each other")
+        keys = [run.key for run in planned]
+        if twice := sorted({key for key in keys if keys.count(key) > 1}):
+            raise ConfigError(
+                [
+                    f"two runs would be called '{key}': give their rows different names"
+                    for key in twice
+                ]
             )
-        for _, _, columns in table.shapes(runs):
-            for data in runs.only.get("data", tuple(table.data)):
-                for split in runs.only.get("splits", tuple(table.splits)):
-                    places = [(r.name, c) for r in rows for c in (*columns, *runs.parties)]
-                    for row, column in places + [(rows[0].name, c) for c in runs.columns]:
-                        cell = (data, split, runs.block, row, column)
-                        if cell in filled:
-                            problems.append(f"runs[{number}] fills {' / '.join(cell)} again")
-                        filled.add(cell)
-    for mode in ("fast", "full"):
-        problems += check_selection(table, getattr(table, mode).only, f"{mode}.only")
-    for number, claim in enumerate(table.claims, start=1):
-        problems += [
-            unknown(name, table.names("rows"), f"in claims[{number}]", "row")
-            for name in claim.named
-            if name not in table.names("rows")
-        ]
-        problems += check_selection(table, {"columns": claim.columns}, f"claims[{number}]")
-        if bool(claim.above and claim.below) == bool(claim.rows and claim.within is not None):
-            problems.append(f"claims[{number}]: give above and below, or rows and within")
-    return problems
+        return planned
+
+    def fill(self, planned: Sequence[Planned], results: Results, comparable: bool) -> Filled:
+        """Every cell in the order of the file, and what crossed the wire."""
+        named = {(runs.block, row.name): row for runs in self.runs for row in self.rows(runs)}
+        order = {what: self.names(what) for what in ("data", "splits", "blocks", "rows", "columns")}
+
+        def printed(place: Place, row: str, column: str) -> Printed:
+            one = named[place.block, row]
+            mean, deviation = self.numbers.get((place.data, one.paper, column), (None, None))
+            return Printed(mean, deviation, one.variant)
+
+        def rank(cell: Cell) -> tuple[int, ...]:
+            labels = (cell.data, cell.split, cell.block, cell.row, cell.column)
+            return tuple(order[what].index(name) for what, name in zip(order, labels, strict=True))
+
+        found = sorted(cells.cells(planned, results, printed, comparable), key=rank)
+        if self.show == "range":
+            found = [dataclasses.replace(cell, range=cells.span(cell)) for cell in found]
+        runs = cells.traffic(planned, results)
+        return Filled(found, runs, communication=cells.communication(runs))
 
 
-def check_selection(
-    table: Named, only: Selection, where: str, choices: tuple[str, ...] = CHOICES
-) -> list[str]:
-    """What is wrong with a selection of data sets, splits, columns, rows or blocks."""
-    problems = []
-    for what, names in only.items():
-        if what not in choices:
-            problems.append(unknown(what, choices, f"in {where}"))
+def rotated(names: Sequence[str], seed: int) -> list[str]:
+    """The list begins `seed` places later, so that another one is the first party's."""
+    start = seed % max(len(names), 1)
+    return [*names[start:], *names[:start]]
+
+
+def _chosen(table: Table, only: Selection) -> dict[str, list[str]]:
+    return {w: [n for n in table.names(w) if n in only.get(w, table.names(w))] for w in CHOICES}
+
+
+def _planned(
+    table: Table,
+    runs: Runs,
+    data: str,
+    split: str,
+    seed: int,
+    chosen: Mapping[str, list[str]],
+    mode: Mode,
+    device: str,
+) -> Iterator[Planned]:
+    """The runs of one [[runs]] in one section: one per column, or one per mix."""
+    if runs.block not in chosen["blocks"]:
+        return
+    if data not in runs.only.get("data", (data,)) or split not in runs.only.get("splits", (split,)):
+        return
+    rows = table.rows(runs)
+    first = rows[0].name
+    for label, mix, columns in table.shapes(runs):
+        own = [column for column in columns if column in runs.only.get("columns", columns)]
+        if not own:
             continue
-        valid = table.names(what)
-        one = "data set" if what == "data" else what.removesuffix("s")
-        problems += [unknown(n, valid, f"in {where}", one) for n in names if n not in valid]
-    return problems
+        parties = {f"party{i}": name for i, name in enumerate(rotated(mix, seed), start=1)}
+        fills = [
+            Fill(row.name, column, row.metric, _holders(row, column, parties))
+            for row in rows
+            for column in own
+        ]
+        fills += [
+            Fill(row.name, column, "per_party" if row.metric == ACCURACY else row.metric, (party,))
+            for row in rows
+            for column, party in runs.parties.items()
+        ]
+        fills += [Fill(first, column, metric, ()) for column, metric in runs.columns.items()]
+        fills = [f for f in fills if f.row in chosen["rows"] and f.column in chosen["columns"]]
+        if not fills:
+            continue
+        name = run_key([data, split, runs.block, runs.row, label, f"seed{seed}"])
+        config = merge(
+            {"checkpoint": {"epochs": 0}},  # only the numbers of the table are kept
+            table.common,
+            table.data[data],
+            table.splits[split],
+            {} if label in table.mixes else table.columns[label],
+            runs.set,
+            mode.set,
+            runs.fast if mode is table.fast else {},
+            {"method": runs.method, "name": name, "seed": seed, "device": device},
+            {"absence": False},
+        )
+        if parties:
+            recipes = {**table.columns, **table.recipes}
+            config["parties"] = {p: merge(recipes[n], runs.each) for p, n in parties.items()}
+        yield Planned(name, Place(data, split, runs.block), seed, config, tuple(fills))
+
+
+def _holders(row: Row, column: str, parties: Mapping[str, str]) -> tuple[str, ...]:
+    """The parties whose numbers belong into the cell; none: the number of the whole run."""
+    if row.metric == ACCURACY:
+        return ()
+    return tuple(party for party, name in parties.items() if name in (row.recipe, column))

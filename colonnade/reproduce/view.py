@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from colonnade.report import units
-from colonnade.reproduce.table import PSNR, SECONDS, SSIM
+from colonnade.reproduce.exhibit import PSNR, SECONDS, SSIM
 
 Content = Mapping[str, Any]  # table.json
 NOT_COMPARABLE = "Not comparable with the paper"

@@ -1,10 +1,10 @@
-"""One process that makes one run, or study, after the other: a line of JSON in, a line of JSON out.
+"""A process that performs one piece of work after the other: a line of JSON in, one out.
 
     in   {"config": {…}, "folder": "…/cells/<key>"}
     out  {"error": "", "diverged": false}           or why it failed
 
 It keeps result.json of a run and nothing else: a table needs no weights and no ledger. It ends
-when its input ends, at once, so that nothing is left behind by a stopped command.
+when its input ends, at once, so that a stopped command leaves no process behind.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from threading import Thread
 from typing import Any
 
 from colonnade.errors import ColonnadeError, Diverged
-from colonnade.reproduce import enrichment
-from colonnade.runs.run import run
+from colonnade.reproduce import work
 
 KEPT = ("reconstruction.safetensors", "result.json")  # the last makes it count
 UNFINISHED = "unfinished"  # beside cells/: runs in progress, and what failed ones left
@@ -53,10 +52,7 @@ def train(config: dict[str, Any], folder: Path) -> Failure | None:
     draft = folder.parents[1] / UNFINISHED / folder.name
     shutil.rmtree(draft, ignore_errors=True)
     try:
-        if "study" in config:
-            enrichment.perform(config, draft)
-        else:
-            run(config, out=draft, starts=folder.parents[1] / STARTS)
+        work.perform(config, draft, folder.parents[1] / STARTS)
     except ColonnadeError as error:
         return Failure(f"{type(error).__name__}: {error}", isinstance(error, Diverged))
     folder.mkdir(parents=True, exist_ok=True)
@@ -70,4 +66,4 @@ def train(config: dict[str, Any], folder: Path) -> Failure | None:
 def _listen(lines: SimpleQueue[str]) -> None:
     for line in sys.stdin:
         lines.put(line)
-    os._exit(0)  # nobody is there any more; a run in progress would be for nothing
+    os._exit(0)  # the command has ended, so nobody would read the result

@@ -268,8 +268,8 @@ def test_numbers_whose_names_do_not_say_what_they_are_are_explained(tmp_path: Pa
     last["parties"]["party2"] = {"ppm_embedding": 0.9, "epsilon": 2.0}
     result["metrics"]["test"]["epsilon"] = {"party2": 2.0}
     _, parsed = page(tmp_path, result)
-    assert "Ppm embedding: how far what was told of rows" in parsed.text
-    assert "Epsilon: the privacy budget spent until then." in parsed.text
+    assert "Ppm embedding: the distance between the released vectors" in parsed.text
+    assert "Epsilon: the privacy budget spent so far." in parsed.text
     assert "Ppm output" not in parsed.text and "Tuning loss" not in parsed.text
     assert "last bit" not in parsed.text and "Noise and masks in the weights" in parsed.text
     del result["metrics"]["test"]["epsilon"]

@@ -30,10 +30,13 @@ def draw(what: str, key: str = "key") -> str:
         return plots.line_swatch(1, key=key)
     if what == "fill":
         return plots.fill_swatch(1, key=key)
-    return plots.heat_map(confusion(30, 0.9), [str(i) for i in range(30)], label="confusion")
+    if what == "names":
+        return plots.by_name(["a", "b"], [[1.0, 2.0], [None, 3.0]], key=key, label="rows")
+    names = [str(i) for i in range(30)]
+    return plots.heat_map(confusion(30, 0.9), names, key=key, label="confusion")
 
 
-KINDS = ["curves", "crowd", "bars", "line", "fill", "heat"]
+KINDS = ["curves", "crowd", "names", "bars", "line", "fill", "heat"]
 
 
 @pytest.mark.parametrize("what", KINDS)
@@ -56,13 +59,14 @@ def test_lives_inside_a_page(what: str) -> None:
     # the page's colours and no other
     assert not re.search(r"#[0-9a-f]{6}\b(?![\w-])", svg)
     known = {f"--series-{i}" for i in range(1, 9)} | {"--ink", "--muted", "--rule", "--paper"}
+    known |= {"--tint", "--right", "--wrong"}
     assert set(re.findall(r"var\(([\w-]+)\)", svg)) <= known
 
 
 def test_references_resolve_and_ids_do_not_clash() -> None:
     ids = []
     for key in ("one", "two"):
-        svg = draw("bars", key) + draw("curves", f"{key}-curves")
+        svg = "".join(draw(what, f"{key}-{what}") for what in ("bars", "curves", "names", "heat"))
         here = re.findall(r' id="([^"]+)"', svg)
         assert set(re.findall(r'(?:url\(#|href="#)([^")]+)', svg)) == set(here)
         ids += here
@@ -76,7 +80,7 @@ def test_any_name_can_be_drawn(name: str) -> None:
     texts = [element.text for element in ElementTree.fromstring(svg).iter("text")]
     shown = name.replace("\x00", "?").replace("\n", "?")
     assert shown in texts
-    assert "<script" not in plots.heat_map([[1, 0], [0, 1]], ["<script>", "b"], label='"')
+    assert "<script" not in plots.heat_map([[1, 0], [0, 1]], ["<script>", "b"], key="k", label='"')
 
 
 def test_the_callers_settings_neither_matter_nor_change() -> None:
@@ -105,5 +109,7 @@ def test_shades() -> None:
 
 
 def test_a_hundred_classes_stay_small() -> None:
-    svg = plots.heat_map(confusion(100, 0.6), [f"class {i}" for i in range(100)], label="l")
+    svg = plots.heat_map(
+        confusion(100, 0.6), [f"class {i}" for i in range(100)], key="k", label="l"
+    )
     assert len(svg) < 100_000

@@ -39,7 +39,7 @@ def test_a_failed_run_says_so() -> None:
 def test_a_budget_is_told_with_the_outcome() -> None:
     result = example()
     result["metrics"]["test"]["epsilon"] = {"party1": 3.9999, "party2": 1.0}
-    whose = "for a row at one client; for who is at several, their sum at worst."
+    whose = "for a row at one client; a person at several clients spends at most their sum."
     told = prose.sentences(result)
     assert told.endswith(f"crossed the wire. Privacy budget spent: ε = 4 {whose}")
     result["config"][result["method"]] = {"delta": 1e-6}

@@ -17,8 +17,8 @@ import colonnade
 from colonnade import data
 from colonnade.cli.main import main
 from colonnade.reproduce import Request, jobs, reproduce
+from colonnade.reproduce.exhibit import Planned
 from colonnade.reproduce.flow import Watch
-from colonnade.reproduce.plan import Planned
 
 TABLE = """
 title = "Tiny"
@@ -233,13 +233,13 @@ def test_a_fast_table_is_not_compared(
     out = tmp_path / "out"
     assert main(["reproduce", str(made[0]), "--only", "rows=Alone", "--out", str(out)]) == 0
     said = capsys.readouterr().out
-    assert said.startswith("Absent is left out: the data set 'susy' is not on this machine. To get")
+    assert said.startswith("Absent is omitted: the data set 'susy' is not on this machine. To get")
     assert "\n2 runs\n  1/2  digits-halves-alone-" in said
     assert "Not comparable with the paper. One epoch." in said
     content = read(out)
     alone = cell(content, "Alone", "Small")
     assert alone["paper"] == 50.0 and alone["difference"] is None and alone["sd"] is None
-    assert content["seeds"] == [0] and "left out" in content["skipped"][0]
+    assert content["seeds"] == [0] and "omitted" in content["skipped"][0]
     text = (out / "table.md").read_text(encoding="utf-8")
     assert "**Not comparable with the paper.** One epoch." in text and "50.00" not in text
 
@@ -277,7 +277,7 @@ def test_nothing_remains(
     monkeypatch.chdir(tmp_path)
     path = str(write_table(tmp_path))
     assert main(["reproduce", path, "--only", "data=Absent"]) == 2
-    assert capsys.readouterr().err.startswith("DataMissing: nothing can be run\nAbsent is left")
+    assert capsys.readouterr().err.startswith("DataMissing: nothing can be run\nAbsent is omitted")
     assert main(["reproduce", path, "--only", "data=Digits", "rows=No method"]) == 2
     assert "no run can be made" in capsys.readouterr().err
     assert not Path("runs").exists()

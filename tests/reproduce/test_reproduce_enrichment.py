@@ -15,9 +15,9 @@ import pytest
 
 from colonnade.cli.main import main
 from colonnade.errors import ConfigError, DataError
-from colonnade.reproduce import catalogue, enrichment, plan, study
+from colonnade.reproduce import catalogue, enrichment, exhibit, study
 from colonnade.reproduce.enrichment import Study
-from colonnade.reproduce.plan import Size
+from colonnade.reproduce.exhibit import Size
 from colonnade.reproduce.study import LOCAL, Measured, Setting
 
 NAMES = [name for name in catalogue.names() if name.startswith("vfedtrans-")]
@@ -274,7 +274,7 @@ def test_the_studies_there_are() -> None:
 @pytest.mark.parametrize("size", ["fast", "full"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_unit_is_planned_once(name: str, size: Size) -> None:
-    units = enrichment.planned(found(name), size, 2, {})
+    units = found(name).plan(size, 2, {}, "cpu")
     assert len({unit.key for unit in units}) == len(units)
     assert len({enrichment.digest(unit.config) for unit in units}) == len(units)
 
@@ -291,8 +291,8 @@ def test_controls_stand_in_every_accuracy_figure() -> None:
 def test_every_number_of_the_paper_has_exactly_one_cell(name: str, count: int) -> None:
     table = found(name)
     assert len(table.numbers) == count
-    units = enrichment.planned(table, "full", 1, {})
-    cells = enrichment.found_cells(table, units, {}, True)
+    units = table.plan("full", 1, {}, "cpu")
+    cells = table.fill(units, {}, True).cells
     assert sum(cell.paper is not None for cell in cells) == count
 
 
@@ -308,7 +308,7 @@ def test_two_figures_share_their_units() -> None:
         digests = [
             {
                 enrichment.digest(u.config)
-                for u in enrichment.planned(found(f"vfedtrans-{n}"), "full", 1, {})
+                for u in found(f"vfedtrans-{n}").plan("full", 1, {}, "cpu")
             }
             for n in (one, other)
         ]
@@ -317,7 +317,7 @@ def test_two_figures_share_their_units() -> None:
 
 def test_a_selection_keeps_local() -> None:
     table = found("vfedtrans-hapt")
-    only = plan.selection(["rows=PCA", "columns=knn", "data=random columns"], table)
-    (unit,) = enrichment.planned(table, "full", 1, only)
+    only = exhibit.selection(["rows=PCA", "columns=knn", "data=random columns"], table)
+    (unit,) = table.plan("full", 1, only, "cpu")
     assert unit.config["study"]["variants"] == (LOCAL, "PCA")
     assert unit.config["study"]["classifiers"] == ("knn",)

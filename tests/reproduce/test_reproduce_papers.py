@@ -9,8 +9,8 @@ import pytest
 
 from colonnade import config, methods
 from colonnade.errors import RunError
-from colonnade.reproduce import catalogue, flow, plan
-from colonnade.reproduce.plan import Planned, Size
+from colonnade.reproduce import catalogue, flow
+from colonnade.reproduce.exhibit import Planned, Size
 from colonnade.reproduce.table import Table
 
 NAMES = [name for name in catalogue.names() if not name.startswith("vfedtrans-")]
@@ -47,7 +47,7 @@ def federated(name: str) -> Table:
 
 
 def planned(name: str, size: Size = "full", seeds: int = 1) -> list[Planned]:
-    return plan.plan(federated(name), size, seeds, {}, "cpu")
+    return federated(name).plan(size, seeds, {}, "cpu")
 
 
 def digest(run: Planned) -> str:
@@ -73,7 +73,7 @@ def test_every_number_of_the_paper_has_exactly_one_cell(name: str, count: int) -
     rows = {(r.block, row.name): row for r in table.runs for row in table.rows(r)}
     for split in table.splits:
         addressed: Counter[tuple[str, str, str]] = Counter()
-        for run in plan.plan(table, "full", 1, {"data": tuple(table.data)}, "cpu"):
+        for run in table.plan("full", 1, {"data": tuple(table.data)}, "cpu"):
             for fill in run.fills:
                 row = rows[run.place.block, fill.row]
                 cell = (run.place.data, row.paper, fill.column)
@@ -149,7 +149,7 @@ def test_the_recipe_of_table_2() -> None:
 def test_the_networks_move_on_with_the_seed() -> None:
     firsts = {
         run.seed: [recipe["model"] for recipe in run.config["parties"].values()]
-        for run in plan.plan(federated("easter-table2"), "fast", 4, {"rows": ("EASTER",)}, "cpu")
+        for run in federated("easter-table2").plan("fast", 4, {"rows": ("EASTER",)}, "cpu")
         if run.place.data == "MNIST"
     }
     assert firsts[0] == ["cnn", "lenet", "mlp", "lenet"]
@@ -158,8 +158,7 @@ def test_the_networks_move_on_with_the_seed() -> None:
 
 
 def test_a_column_of_easter_is_the_mean_of_the_parties_with_its_network() -> None:
-    (run,) = plan.plan(
-        federated("easter-table2"),
+    (run,) = federated("easter-table2").plan(
         "fast",
         1,
         {"rows": ("EASTER",), "data": ("MNIST",)},
@@ -251,7 +250,7 @@ def test_tables_of_adptvfedconv_share_runs() -> None:
 
 def test_runs_that_share_their_start_do_not_begin_together() -> None:
     """One of each comes first: the others then find it made."""
-    planned = plan.plan(federated("fedemb-table2"), "fast", 2, {}, "cpu")
+    planned = federated("fedemb-table2").plan("fast", 2, {}, "cpu")
     ordered = flow._in_order(planned)
     assert Counter(run.key for run in ordered) == Counter(run.key for run in planned)
     starts = [config.load(run.config).start_sha256() for run in ordered]

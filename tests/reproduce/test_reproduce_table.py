@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from colonnade.errors import ColonnadeError, ConfigError, RunError
-from colonnade.reproduce import cells, chart, flow, plan, table, view, write
+from colonnade.report import plots
+from colonnade.reproduce import cells, exhibit, flow, reading, table, view, write
+from colonnade.reproduce.exhibit import Claim, Place, Size
 from colonnade.reproduce.page import render
-from colonnade.reproduce.plan import Place, Size
-from colonnade.reproduce.table import Claim
 
 SIZES: tuple[Size, Size] = ("fast", "full")
 TEXT = """
@@ -66,7 +66,7 @@ NUMBERS = """{"one": {"columns": ["Small", "Large"],
 def made(folder: Path, text: str = TEXT, numbers: str = NUMBERS) -> table.Table:
     (folder / "table.toml").write_text(text, encoding="utf-8")
     (folder / "expected.json").write_text(numbers, encoding="utf-8")
-    return table.load(folder / "table.toml")
+    return reading.load(folder / "table.toml")
 
 
 def mistakes(folder: Path, text: str, numbers: str = NUMBERS) -> list[str]:
@@ -79,7 +79,7 @@ def mistakes(folder: Path, text: str, numbers: str = NUMBERS) -> list[str]:
 
 
 def test_settings_are_laid_over_each_other(tmp_path: Path) -> None:
-    first, second, *_ = plan.plan(made(tmp_path), "fast", 1, {}, "cuda")
+    first, second, *_ = made(tmp_path).plan("fast", 1, {}, "cuda")
     assert first.config == {
         "batch_size": 32,
         "splitnn": {"dim": 8, "hidden": 0},
@@ -100,11 +100,11 @@ def test_settings_are_laid_over_each_other(tmp_path: Path) -> None:
 def test_a_table_may_ask_for_checkpoints(tmp_path: Path) -> None:
     """A privacy budget does not go without."""
     table = made(tmp_path, TEXT.replace("[common]", "[common]\ncheckpoint.epochs = 1"))
-    assert all(r.config["checkpoint"] == {"epochs": 1} for r in plan.plan(table, "fast", 1, {}, ""))
+    assert all(r.config["checkpoint"] == {"epochs": 1} for r in table.plan("fast", 1, {}, ""))
 
 
 def test_a_run_per_column_a_run_per_mix_and_rows_that_are_parties(tmp_path: Path) -> None:
-    runs = plan.plan(made(tmp_path), "fast", 2, {}, "cpu")
+    runs = made(tmp_path).plan("fast", 2, {}, "cpu")
     assert [run.seed for run in runs] == [0] * 5 + [1] * 5  # the first seed first
     filled = [[(f.row, f.column, f.metric, f.parties) for f in run.fills] for run in runs]
     assert filled[0] == [("Split", "Small", "accuracy", ())]
@@ -177,9 +177,9 @@ def test_one_data_set_may_have_the_numbers_of_another(tmp_path: Path) -> None:
 
 def test_only(tmp_path: Path) -> None:
     made_up = made(tmp_path)
-    only = plan.selection(["columns=small", "rows=Mixed, together", "rows=Split"], made_up)
+    only = exhibit.selection(["columns=small", "rows=Mixed, together", "rows=Split"], made_up)
     assert only == {"columns": ("Small",), "rows": ("Mixed, together", "Split")}
-    runs = plan.plan(made_up, "fast", 1, only, "cpu")
+    runs = made_up.plan("fast", 1, only, "cpu")
     assert [[(f.row, f.column) for f in run.fills] for run in runs] == [
         [("Split", "Small")],
         [("Mixed, together", "Small")],
@@ -188,7 +188,7 @@ def test_only(tmp_path: Path) -> None:
 
 
 def test_only_on_the_command_line_overrides_the_choice_of_the_size(tmp_path: Path) -> None:
-    runs = plan.plan(made(tmp_path), "fast", 1, {"data": ("B",), "blocks": ("by pace",)}, "cpu")
+    runs = made(tmp_path).plan("fast", 1, {"data": ("B",), "blocks": ("by pace",)}, "cpu")
     assert {run.place for run in runs} == {Place("B", "halves", "by pace")}
 
 
@@ -203,12 +203,12 @@ def test_only_on_the_command_line_overrides_the_choice_of_the_size(tmp_path: Pat
 )
 def test_a_wrong_selection_is_an_error(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises((RunError, ConfigError), match=problem):
-        plan.selection([text], made(tmp_path))
+        exhibit.selection([text], made(tmp_path))
 
 
 def test_a_selection_of_nothing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="leaves nothing"):
-        plan.plan(made(tmp_path), "full", 1, {"rows": ("Split",), "blocks": ("by pace",)}, "cpu")
+        made(tmp_path).plan("full", 1, {"rows": ("Split",), "blocks": ("by pace",)}, "cpu")
 
 
 # --- cells and claims -----------------------------------------------------------------------------
@@ -235,9 +235,9 @@ def result(accuracy: float, parties: dict[str, float], seconds: float = 1.0) -> 
     }
 
 
-def results(tmp_path: Path) -> tuple[table.Table, list[plan.Planned], dict[str, dict[str, Any]]]:
+def results(tmp_path: Path) -> tuple[table.Table, list[exhibit.Planned], dict[str, dict[str, Any]]]:
     made_up = made(tmp_path)
-    runs = plan.plan(made_up, "fast", 2, {"blocks": ("",)}, "cpu")
+    runs = made_up.plan("fast", 2, {"blocks": ("",)}, "cpu")
     found = {
         "a-halves-split-small-seed0": result(0.9, {"party1": 0.9}),
         "a-halves-split-small-seed1": result(0.94, {"party1": 0.94}),
@@ -248,8 +248,17 @@ def results(tmp_path: Path) -> tuple[table.Table, list[plan.Planned], dict[str, 
     return made_up, runs, found  # Split with the large network failed for seed 1
 
 
+def filled(
+    made_up: table.Table,
+    runs: list[exhibit.Planned],
+    known: dict[str, dict[str, Any]],
+    comparable: bool,
+) -> list[cells.Cell]:
+    return list(made_up.fill(runs, known, comparable).cells)
+
+
 def test_a_cell_over_its_seeds(tmp_path: Path) -> None:
-    found = {(c.row, c.column): c for c in cells.cells(*results(tmp_path), comparable=True)}
+    found = {(c.row, c.column): c for c in filled(*results(tmp_path), comparable=True)}
     cell = found["Split", "Small"]
     assert cell.values == pytest.approx([90.0, 94.0])
     assert cell.mean == pytest.approx(92.0) and cell.sd == pytest.approx(8**0.5)
@@ -267,29 +276,25 @@ def test_a_cell_over_its_seeds(tmp_path: Path) -> None:
 def test_a_gap_stays_a_gap(tmp_path: Path) -> None:
     made_up, runs, known = results(tmp_path)
     cell = next(
-        c
-        for c in cells.cells(made_up, runs, known, True)
-        if (c.row, c.column) == ("Split", "Large")
+        c for c in filled(made_up, runs, known, True) if (c.row, c.column) == ("Split", "Large")
     )
     assert cell.values == [pytest.approx(50.0), None] and cell.sd is None
     del known["a-halves-split-large-seed0"]
     cell = next(
-        c
-        for c in cells.cells(made_up, runs, known, True)
-        if (c.row, c.column) == ("Split", "Large")
+        c for c in filled(made_up, runs, known, True) if (c.row, c.column) == ("Split", "Large")
     )
     assert cell.mean is None and cell.difference is None and cell.paper == 95.0
     assert view.ours(vars(cell)) == "–"
 
 
 def test_a_small_run_is_not_compared(tmp_path: Path) -> None:
-    found = cells.cells(*results(tmp_path), comparable=False)
+    found = filled(*results(tmp_path), comparable=False)
     assert all(cell.difference is None for cell in found)
 
 
 def test_claims_are_judged_column_by_column(tmp_path: Path) -> None:
     made_up, runs, known = results(tmp_path)
-    found = cells.cells(made_up, runs, known, True)
+    found = filled(made_up, runs, known, True)
     (claim,) = cells.judged(made_up.claims, found)
     assert (claim["holding"], claim["unresolved"], claim["of"]) == (0, 1, 2)
     small, large = claim["verdicts"]
@@ -310,7 +315,7 @@ def test_claims_are_judged_column_by_column(tmp_path: Path) -> None:
 
 
 def test_a_tie_is_not_above_and_the_limit_is_within(tmp_path: Path) -> None:
-    cell = cells.cells(*results(tmp_path), comparable=True)[0]
+    cell = filled(*results(tmp_path), comparable=True)[0]
     same = [
         replace(cell, row=row, mean=90.0 + extra, values=[90.0 + extra])
         for row, extra in (("x", 0.0), ("y", 1.0))
@@ -333,7 +338,7 @@ def rows_of(cell: cells.Cell, **values: list[float | None]) -> list[cells.Cell]:
 
 
 def test_differences_are_paired_and_have_an_interval(tmp_path: Path) -> None:
-    cell = cells.cells(*results(tmp_path), comparable=True)[0]
+    cell = filled(*results(tmp_path), comparable=True)[0]
     # the seeds differ by tens of points, the paired rows by one
     found = rows_of(cell, x=[50.0, 70.0, 90.0], y=[51.0, 71.5, 90.5], z=[60.0, 60.0, 60.0])
     (claim,) = cells.judged([Claim("", above=("y",), below=("x",))], found)
@@ -352,7 +357,7 @@ def test_differences_are_paired_and_have_an_interval(tmp_path: Path) -> None:
 
 
 def test_a_claim_holds_fails_or_is_not_resolved(tmp_path: Path) -> None:
-    cell = cells.cells(*results(tmp_path), comparable=True)[0]
+    cell = filled(*results(tmp_path), comparable=True)[0]
     found = rows_of(cell, x=[50.0, 50.0], y=[51.0, 51.1], z=[49.0, 51.2], gap=[None, 60.0])
     above = {row: Claim("", above=(row,), below=("x",)) for row in "yz"}
     holds, unresolved = cells.judged(list(above.values()), found)
@@ -370,7 +375,7 @@ def test_a_claim_holds_fails_or_is_not_resolved(tmp_path: Path) -> None:
 
 
 def test_many_verdicts_are_counted_and_few_are_listed(tmp_path: Path) -> None:
-    cell = cells.cells(*results(tmp_path), comparable=True)[0]
+    cell = filled(*results(tmp_path), comparable=True)[0]
     values = {"high": [[51.0, 51.1], [50.0, 51.0], [49.0, 49.1]], "low": [[50.0, 50.0]] * 3}
     found = [
         replace(one, data=data)
@@ -405,28 +410,28 @@ FURTHER = TEXT.replace(
 def test_further_columns_are_further_numbers_of_the_same_run(tmp_path: Path) -> None:
     table_ = made(tmp_path, FURTHER)
     assert table_.names("columns") == ["Small", "Large", "SSIM", "PSNR"]
-    runs = plan.plan(table_, "fast", 1, {"blocks": ("",)}, "cpu")
+    runs = table_.plan("fast", 1, {"blocks": ("",)}, "cpu")
     assert [len(run.fills) for run in runs] == [1, 1, 6]
     assert [(f.row, f.column, f.metric, f.parties) for f in runs[2].fills[-2:]] == [
         ("Mixed", "SSIM", "ssim", ()),
         ("Mixed", "PSNR", "psnr", ()),
     ]
-    (run,) = plan.plan(table_, "fast", 1, {"columns": ("PSNR",)}, "cpu")
+    (run,) = table_.plan("fast", 1, {"columns": ("PSNR",)}, "cpu")
     assert [fill.column for fill in run.fills] == ["PSNR"]
-    assert not plan.plan(table_, "fast", 1, {"rows": ("Split",)}, "cpu")[0].config.get("parties")
+    assert not table_.plan("fast", 1, {"rows": ("Split",)}, "cpu")[0].config.get("parties")
     problems = mistakes(tmp_path, FURTHER.replace("SSIM =", "Small =", 1))
     assert problems[0] == "table.toml: runs[2] fills A / halves /  / Mixed / Small again"
 
 
 def test_decibels_are_not_per_cent(tmp_path: Path) -> None:
     made_up = made(tmp_path, FURTHER)
-    runs = plan.plan(made_up, "fast", 1, {"rows": ("Mixed",)}, "cpu")
+    runs = made_up.plan("fast", 1, {"rows": ("Mixed",)}, "cpu")
     one = result(0.5, {"party1": 0.5, "party2": 0.5})
     one["metrics"]["test"] |= {
         "ssim": {"party2": 0.25, "party3": 0.35},
         "psnr": {"party2": 18.0, "party3": 20.0},
     }
-    found = cells.cells(made_up, runs, {runs[0].key: one}, comparable=False)
+    found = filled(made_up, runs, {runs[0].key: one}, comparable=False)
     shown = {cell.column: view.ours(vars(cell)) for cell in found}
     assert shown == {"Small": "50.00", "Large": "50.00", "SSIM": "30.00", "PSNR": "19.00 dB"}
     assert view.measure({"cells": [vars(cell) for cell in found]}).endswith("names nothing else")
@@ -437,7 +442,7 @@ def test_decibels_are_not_per_cent(tmp_path: Path) -> None:
 
 def test_settings_of_one_row_at_the_fast_size(tmp_path: Path) -> None:
     text = TEXT.replace("set.splitnn.dim = 8", "set.splitnn.dim = 8\nfast.splitnn.dim = 2")
-    fast, full = (plan.plan(made(tmp_path, text), size, 1, {}, "cpu")[0] for size in SIZES)
+    fast, full = (made(tmp_path, text).plan(size, 1, {}, "cpu")[0] for size in SIZES)
     assert fast.config["splitnn"] == {"dim": 2, "hidden": 0}
     assert full.config["splitnn"] == {"dim": 8, "hidden": 0}
 
@@ -449,9 +454,9 @@ def test_a_figure_from_row_to_row(tmp_path: Path) -> None:
     cells_ = [cell | {"difference": None} for cell in content(tmp_path)["cells"]]
     small = render(content(tmp_path, against="rows", comparable=False, cells=cells_))
     assert "<span>ours</span>" in small and "<span>the paper</span>" not in small
-    svg = chart.by_name(["a", "b", "c"], [[90.0, None, 91.0]], label="<")
-    assert svg.count("<circle") == 2 and ">90.5 %</text>" in svg and 'aria-label="&lt;"' in svg
-    assert chart.by_name(["a"], [[None]], label="").count("<circle") == 0
+    svg = plots.by_name(["a", "b", "c"], [[90.0, None, 91.0]], key="k", label="<")
+    assert svg.count("<use ") == 2 and "90.5 %</text>" in svg and 'aria-label="&lt;"' in svg
+    assert plots.by_name(["a"], [[None]], key="k", label="").count("<use ") == 0
 
 
 # --- communication and pages ----------------------------------------------------------------------
@@ -473,7 +478,7 @@ def test_messages_per_batch_and_passive_party(tmp_path: Path) -> None:
 
 def content(tmp_path: Path, **changes: Any) -> dict[str, Any]:
     made_up, runs, known = results(tmp_path)
-    found = cells.cells(made_up, runs, known, True)
+    found = filled(made_up, runs, known, True)
     lines = cells.traffic(runs, known)
     whole = {
         "name": "made-up",
@@ -547,4 +552,4 @@ def test_the_config_of_one_run_is_sent_where_it_belongs(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('method = "splitnn"\n')
     with pytest.raises(ConfigError, match=r"train it with colonnade run .*run\.toml"):
-        table.load(file)
+        reading.load(file)
