@@ -405,7 +405,6 @@ SPECIAL = [
     ),
     Case("splitnn", "own-files", process=True, files=True),
     Case("easter", "own-files", {"easter": {"one_passive": True}}, files=True),
-    Case("splitnn", "openmined", {"align": {"engine": "openmined"}}, files=True),
     Case("centralised", "own-files", files=True),
     Case("vfedtrans", "own-files", {"vfedtrans": {"q": 3}}, files=True),
     Case("splitnn", "memory", rows=(90, 90, 90)),
