@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -25,6 +26,7 @@ class Kept:
         self._things: dict[str, Any] = {}
         self._optimizers: list[torch.optim.Optimizer] = []
         self._saved: dict[str, Any] = {}
+        self._evaluated: list[nn.Module] | None = None  # layers to train again afterwards
 
     def keep(self, name: str, make: Callable[[], Thing]) -> Thing:
         """The thing of this name: made now if it never was, restored if it was saved."""
@@ -41,10 +43,27 @@ class Kept:
                 # Its random numbers were drawn when it was first made, and must not be drawn twice.
                 set_random_state(random, self._device)
             self._things[name] = thing
+            if self._evaluated is not None and isinstance(thing, nn.Module):
+                self._evaluated += _in_evaluation_mode(thing)
             if isinstance(thing, torch.optim.Optimizer):
                 self._optimizers.append(thing)
         kept: Thing = self._things[name]
         return kept
+
+    @contextmanager
+    def evaluating(self) -> Iterator[None]:
+        """All modules in evaluation mode, also those that are made inside."""
+        switched = [x for module in self.modules().values() for x in _in_evaluation_mode(module)]
+        outer, self._evaluated = self._evaluated, switched
+        try:
+            yield
+        finally:
+            self._evaluated = outer
+            if outer is not None:  # the evaluation around this one goes on
+                outer += switched
+            else:
+                for layer in switched:
+                    layer.training = True
 
     def drop(self, name: str) -> None:
         """Remove a module or optimiser that is no longer needed."""
@@ -85,3 +104,11 @@ class Kept:
             for group in optimizer.param_groups:
                 if "initial_lr" in group:  # otherwise its rate does not follow the schedule
                     group["lr"] = group["initial_lr"] * factor
+
+
+def _in_evaluation_mode(module: nn.Module) -> list[nn.Module]:
+    """Switch a module; the layers that were in training mode, for some may be frozen."""
+    training = [layer for layer in module.modules() if layer.training]
+    for layer in training:
+        layer.training = False
+    return training

@@ -192,20 +192,13 @@ class Party:
     @contextmanager
     def evaluating(self) -> Iterator[None]:
         """Models in evaluation mode, no gradients; messages are booked as evaluation."""
-        # Layer by layer, because a layer frozen in evaluation mode must stay so.
-        modules = self.kept.modules().values()
-        training = [layer for kept in modules for layer in kept.modules() if layer.training]
         at = self.progress
         before, at.phase = at.phase, "eval"
-        for module in training:
-            module.training = False
         try:
-            with torch.no_grad():
+            with torch.no_grad(), self.kept.evaluating():
                 yield
         finally:
             at.phase = before
-            for module in training:
-                module.training = True
 
     def rows(
         self, split: str = "test", size: int = EVALUATION_ROWS, moves: Moves | None = None

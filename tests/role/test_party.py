@@ -441,6 +441,19 @@ def test_evaluating_switches_modules_gradients_and_phase_and_back() -> None:
         assert modes == [True, True, False]  # what was in evaluation mode before stays so
 
 
+def test_a_module_made_while_evaluating_evaluates_too() -> None:
+    """Prediction restores its modules inside `evaluating`: they must not use batch statistics."""
+    me = party()
+    with me.evaluating():
+        layer = me.keep("layer", lambda: nn.BatchNorm1d(2))
+        assert not layer.training
+        with me.evaluating():
+            inner = me.keep("inner", lambda: nn.Sequential(nn.Dropout()))
+            assert not inner[0].training
+        assert (layer.training, inner[0].training) == (False, False)
+    assert (layer.training, inner[0].training) == (True, True)
+
+
 @pytest.mark.parametrize(("every", "expected"), [(1, [1, 2, 3]), (2, [2, 3]), (0, []), (9, [3])])
 def test_evaluation_comes_every_so_often_and_after_the_last_epoch(
     every: int, expected: list[int]
