@@ -385,7 +385,7 @@ def test_no_shuffle_is_undone_for_less_than_the_minimum() -> None:
     meeting = Meeting(lie).hold(ids, options(minimum=11))
     for name in ("clinic", "shop"):
         assert isinstance(meeting.errors[name], Untrusted)
-        assert "'bank' told" in str(meeting.errors[name])
+        assert "'bank' reported" in str(meeting.errors[name])
     assert not values(meeting, "psi_places")
 
 

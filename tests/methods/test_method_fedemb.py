@@ -948,7 +948,7 @@ def test_evaluated_rows_are_those_of_all(setting: str, tmp_path: Path) -> None:
     if setting == "vertical":
         other = {"c1": (x[:80, 32:], y[:80][::-1])}
         refused(
-            r"the labels of 'c0' and 'c1' differ in \d+ of 80 rows\. Row", parties=parties | other
+            r"the labels of 'c0' and 'c1' differ in \d+ of 80 rows\. They", parties=parties | other
         )
     else:
         refused(
