@@ -20,6 +20,7 @@ from colonnade.assembly.holding import (
     same_ids,
 )
 from colonnade.config import Config
+from colonnade.data import OWN_PARTITION
 from colonnade.errors import ConfigError
 from colonnade.partition import Partition
 from colonnade.role.method import Circumstances
@@ -83,7 +84,7 @@ def assembled(
         "train_rows": len(rows["train"]),
         "test_rows": len(rows["test"]),
         "classes": list(classes),
-        "partition": "the parties' own rows",
+        "partition": OWN_PARTITION,
     }
     return Assembly(parties, cast, holder, facts)
 

@@ -41,13 +41,12 @@ from colonnade.assembly.holding import (
 )
 from colonnade.assembly.own_rows import OwnRows, ids_of, no_rows
 from colonnade.config import Config
-from colonnade.data import Column, Split
+from colonnade.data import OWN_FILES, Column, Split
 from colonnade.data.own import LABEL, Own, OwnFile, read
 from colonnade.errors import ConfigError, DataError
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
 
-OWN_FILES = "the parties' own files"
 ALL = "all"  # the only split of rows that are only to be aligned
 COMMON_FILE = "common.csv"
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from colonnade import store
-from colonnade.data import Column, Preparation, Split
+from colonnade.data import OWN_PARTITION, Column, Preparation, Split
 from colonnade.errors import RunError
 from colonnade.partition import View
 
@@ -59,7 +59,7 @@ class OwnRows:
             "train_rows": len(self.splits["train"]) if "train" in self.splits else 0,
             "test_rows": len(self.splits["test"]) if "test" in self.splits else 0,
             "classes": list(classes),
-            "partition": "the parties' own rows",
+            "partition": OWN_PARTITION,
         }
 
 

@@ -17,10 +17,20 @@ from colonnade.data.sources.catalogue import (
 from colonnade.data.sources.files import cache_folder, search_path
 from colonnade.data.sources.source import Download, File, Layout, Options, Source
 from colonnade.data.split import divide, stratified
-from colonnade.data.types import IN_MEMORY, Column, Dataset, Split, numbered
+from colonnade.data.types import (
+    IN_MEMORY,
+    OWN_FILES,
+    OWN_PARTITION,
+    Column,
+    Dataset,
+    Split,
+    numbered,
+)
 
 __all__ = [
     "IN_MEMORY",
+    "OWN_FILES",
+    "OWN_PARTITION",
     "SOURCES",
     "Available",
     "Checked",

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 
 IN_MEMORY = "in memory"  # the data set's name in a run on the user's arrays
+OWN_FILES = "the parties' own files"  # the same in a run on the parties' files
+OWN_PARTITION = "the parties' own rows"  # the partition's name where nothing was divided
 
 
 @dataclass(frozen=True)

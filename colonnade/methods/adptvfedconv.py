@@ -343,5 +343,9 @@ METHOD = Method(
         title="AdptVFedConv",
         reference="Adaptive Vertical Federated Learning via Feature Map Transferring in Mobile "
         "Edge Computing",
+        measures={
+            "alone": "from the party's own tiles, before the others joined",
+            "personalised": "by a classifier that the party trained for itself",
+        },
     ),
 )

@@ -184,5 +184,6 @@ METHOD = Method(
         trained="networks whose predictions are averaged",
         reference="Zhang et al., Adaptive Vertical Federated Learning on Unbalanced Features, "
         "IEEE Transactions on Parallel and Distributed Systems 33(12), 2022",
+        measures={"alone": "by the party's own scores, before they are averaged"},
     ),
 )

@@ -44,7 +44,7 @@ from colonnade.methods.parts.client_report import Told, label_proportions, repor
 from colonnade.methods.parts.joint_scores import score_alone, score_for, score_jointly, scored
 from colonnade.methods.parts.matching import alike, matched, side_by_side
 from colonnade.methods.parts.options import group
-from colonnade.methods.parts.tuning import tuned
+from colonnade.methods.parts.tuning import TUNING_NUMBERS, tuned
 from colonnade.methods.parts.widening import widen
 from colonnade.models import joined as joining
 from colonnade.models import network
@@ -342,5 +342,7 @@ METHOD = Method(
         title="FedEmb",
         reference="FedEmb: A Vertical and Hybrid Federated Learning Algorithm",
         caveats=caveats,
+        measures=joint_scores.MEASURES,
+        numbers=release.NUMBERS | TUNING_NUMBERS,
     ),
 )

@@ -39,15 +39,21 @@ from torch.nn import functional as F
 
 from colonnade.errors import ConfigError, MethodError
 from colonnade.methods.parts import aggregation, optimizers, participation, rates
-from colonnade.methods.parts.chains import ALONE, SHARED, Chain, chains_of, predicted, score_all
+from colonnade.methods.parts.chains import (
+    ALONE,
+    MEASURES,
+    SHARED,
+    Chain,
+    chains_of,
+    predicted,
+    score_all,
+)
 from colonnade.methods.parts.coded import ClientEnd, Coding, ServerEnd
 from colonnade.methods.parts.merging import Merging, check_alike, weight_of
-from colonnade.methods.parts.options import bounded, chosen, group
-from colonnade.methods.parts.participation import Participation
-from colonnade.methods.parts.rates import Rates
-from colonnade.methods.parts.scoring import logits_of, require_rows
+from colonnade.methods.parts.options import bounded, group
+from colonnade.methods.parts.scoring import logits_of, require_held_out, require_rows
 from colonnade.models.divided import Division, Pair, Way
-from colonnade.role.method import About, Circumstances, Membership, Method, Network, Role, RowRules
+from colonnade.role.method import About, Membership, Method, Network, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
 from colonnade.wire import Kind, Peer
@@ -59,7 +65,6 @@ ONE_HEAD = (
     "All clients need one θ: with a cut the same model and width behind it, else [jovefl] dim and "
     "hidden say what it is"
 )
-REMOVED = "as it made no significant difference: use 'always', or 'insured'"
 
 
 @dataclass(frozen=True)
@@ -96,7 +101,7 @@ class JoVeFL:
     server_epsilon: float = 1e-3
     stale: float = 0.5  # a: a head begun s rounds ago counts (1 + s)^-a
     mixing: float = 0.6  # async: a new head's part in the mean
-    adopt: str = "always"  # or "insured"; no Literal, so that removed values get their own text
+    adopt: Literal["always", "insured"] = "always"
     prox: float = 0.0  # μ of FedProx, in step 5
     # ---- 3. the rate of all: parts/rates.py
     rate: Literal["recipe", "plateau"] = "recipe"
@@ -108,12 +113,11 @@ class JoVeFL:
     whole: bool = False  # move whole images before they are cut (simulation only)
 
     def __post_init__(self) -> None:
-        chosen(self, "adopt", ("always", "insured"), {"better": REMOVED, "blend": REMOVED})
         bounded(self, "every", least=1)
         bounded(self, "prox", least=0)
         if any(not seconds > 0 for seconds in self.pace.values()):
             raise ValueError(f"pace = {dict(self.pace)}: give seconds above 0")
-        for part in (Division, Merging, Coding, Participation, Rates):
+        for part in (Division, Merging, Coding, participation.Participation, rates.Rates):
             group(self, part)  # each checks its own
 
 
@@ -162,7 +166,7 @@ async def begin_epoch(
         (HEAD, GLOBAL),
         lambda number: head_message(me, shared, number, cfg),
         epoch,
-        group(cfg, Participation),
+        group(cfg, participation.Participation),
     )
     if answer is None:  # no contact: it goes on with its own head
         return
@@ -197,7 +201,7 @@ def adopt(me: Party, chain: Chain, answer: Any, cfg: JoVeFL) -> None:
 def keep_own_rate(me: Party, chain: Chain, cfg: JoVeFL) -> None:
     """3. The same rule, on this network's own signal."""
     if cfg.rate == "plateau":
-        rule = group(cfg, Rates, warmup=me.recipe.warmup)
+        rule = group(cfg, rates.Rates, warmup=me.recipe.warmup)
         rule.keep_own(me.state, chain.name, chain.last(me, rule.measure), chain.optimizer)
 
 
@@ -218,7 +222,11 @@ async def client_predict(me: Party, cfg: JoVeFL, split: str) -> Tensor:
 
 
 async def server(me: Party, clients: list[Peer], cfg: JoVeFL) -> None:
-    rules, merging, epochs = group(cfg, Participation), group(cfg, Merging), me.schedule.epochs
+    rules, merging, epochs = (
+        group(cfg, participation.Participation),
+        group(cfg, Merging),
+        me.schedule.epochs,
+    )
     coding = group(cfg, Coding, seed=me.schedule.seed)
     end = ServerEnd(coding, me.state, me.device)
     for epoch in me.epochs(count=rules.most_rounds(epochs, len(clients))):
@@ -248,7 +256,10 @@ def rate_of_all(me: Party, heads: Mapping[str, Any], clients: int, cfg: JoVeFL) 
     """3. What every client's rate is multiplied by; None: the training is over."""
     if cfg.rate == "recipe":
         return 1.0
-    rule, still_here = group(cfg, Rates, warmup=me.recipe.warmup), clients - len(me.state["left"])
+    rule, still_here = (
+        group(cfg, rates.Rates, warmup=me.recipe.warmup),
+        clients - len(me.state["left"]),
+    )
     return rule.of_all(me.state, heads, still_here, cfg.every)
 
 
@@ -289,15 +300,6 @@ def why_judged(cfg: JoVeFL) -> str:
     if cfg.rate == "plateau":
         return "jovefl.rate = 'plateau'"
     return f"jovefl.adopt = '{cfg.adopt}'" if ALONE in networks(cfg) else ""
-
-
-def check(known: Circumstances) -> None:
-    """Refuse to decide by rows that are not held out."""
-    why = why_judged(known.options) if known.options.judge == "validation" else ""
-    if why and known.validation == 0:
-        raise ConfigError(
-            [f"{why} decides by validation rows, and there are none: set data.validation = 0.1"]
-        )
 
 
 def talks(cfg: JoVeFL, kind: Kind) -> tuple[Kind, ...]:
@@ -346,9 +348,10 @@ METHOD = Method(
     network=Network(moved_whole=lambda cfg: cfg.whole and cfg.share != "data"),
     membership=Membership(hub="server", elastic=True),
     simulated=simulated,
-    check=check,
+    check=lambda known: require_held_out(known, why_judged(known.options)),
     about=About(
         title="JoVe-FL",
         reference="JoVe-FL: A Joint-Embedding Vertical Federated Learning Framework",
+        measures=MEASURES,
     ),
 )

@@ -40,6 +40,13 @@ from colonnade.wire import Kind, Peer
 MEMBERSHIP = Kind("membership", ("rows",), reveals="which rows are alike", dtype="int64")
 READY = Kind("ready", (), reveals="that a checkpoint holds the sender's secret", dtype="int64")
 KINDS = (MEMBERSHIP, READY)
+NUMBERS = {  # what reports say of what is logged
+    "ppm_embedding": "the distance between the released vectors and the true ones, as a share of "
+    "the length of the true ones; 0: they are equal",
+    "ppm_output": "the same for the outputs",
+    "ppm": "the smaller of the two",
+    "epsilon": "the privacy budget spent so far",
+}
 
 
 @dataclass(frozen=True)

@@ -35,35 +35,7 @@ Result = Mapping[str, Any]  # a parsed result.json
 
 MOST_PARTIES = 16  # of more: the lowest, the median and the highest
 MOST_LOSSES = 6  # parties named in one cell
-NUMBERS = {  # logged in phases; explained where the name does not suffice
-    "ppm embedding": "the distance between the released vectors and the true ones, as a share of "
-    "the length of the true ones; 0: they are equal",
-    "ppm output": "the same for the outputs",
-    "ppm": "the smaller of the two",
-    "epsilon": "the privacy budget spent so far",
-    "tuning loss before": "of the joined networks before tuning, on the tuning rows",
-    "tuning loss": "the same after tuning",
-}
 METRICS = {"test_accuracy": "Test accuracy", "loss": "Training loss"}
-MEASURES = {
-    "per_party": "Test accuracy",
-    "shared": "Shared",
-    "alone": "Alone",
-    "merged": "Merged",
-    "returned": "Returned",
-    "late_fusion": "Late fusion",
-    "attendance": "In contact",
-    "personalised": "Personalised",
-}
-MEANING = {  # of a column whose heading does not say it
-    "shared": "Shared: the network whose head is shared.",
-    "alone": "Alone: from the party’s own features.",
-    "merged": "Merged: with the common head, before own training.",
-    "returned": "Returned: the party’s own network with what came back from the server.",
-    "late_fusion": "Late fusion: the sum of all outputs, nothing tuned.",
-    "attendance": "In contact: rounds in which the server answered.",
-    "personalised": "Personalised: by a classifier that the party trained for itself.",
-}
 
 
 def write_report(results: Sequence[Result], out: Path, folders: Sequence[Path] = ()) -> Path:
@@ -237,9 +209,9 @@ def _stages(result: Result) -> dict[str, Any] | None:
             for name, row in rows.items()
         ],
         "words": [
-            f"{word[:1].upper()}{word[1:]}: {meaning}."
-            for word, meaning in NUMBERS.items()
-            if any(word.replace(" ", "_") in told for told in _told(rows))
+            f"{_heading(name)}: {meaning}."
+            for name, meaning in prose.about(result)["numbers"].items()
+            if any(name in told for told in _told(rows))
         ],
     }
 
@@ -268,7 +240,8 @@ def _losses(found: Mapping[str, Mapping[str, float | None]], parties: Sequence[s
 
 def _parties_table(result: Result) -> dict[str, Any] | None:
     """Party by party, where several parties predict with the joint network or with their own."""
-    found = {m: values for m in MEASURES if (values := by_party(result, m))}
+    measures = prose.about(result)["measures"]
+    found = {m: v for m in ("per_party", *measures) if (v := by_party(result, m))}
     known = [*result["parties"], *(p for values in found.values() for p in values)]
     names = [p for p in dict.fromkeys(known) if any(p in values for values in found.values())]
     if len(names) < 2:
@@ -292,8 +265,14 @@ def _parties_table(result: Result) -> dict[str, Any] | None:
             | recipe(result, p)
             for p in names
         ]
-    meaning = " ".join(MEANING[m] for m in found if m in MEANING)
-    return {"measures": {m: MEASURES[m] for m in found}, "rows": rows, "meaning": meaning}
+    headings = {m: "Test accuracy" if m == "per_party" else _heading(m) for m in found}
+    meaning = " ".join(f"{headings[m]}: {measures[m]}." for m in found if m in measures)
+    return {"measures": headings, "rows": rows, "meaning": meaning}
+
+
+def _heading(name: str) -> str:
+    """`late_fusion` as `Late fusion`."""
+    return name[:1].upper() + name[1:].replace("_", " ")
 
 
 def _toml(config: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from colonnade import methods
-from colonnade.data import IN_MEMORY
+from colonnade.data import IN_MEMORY, OWN_FILES, OWN_PARTITION
 from colonnade.report import units
 from colonnade.report.overview import accuracy, by_party, epochs, per_party_accuracy
 
@@ -21,27 +21,37 @@ DATA = {
     "mnist": "MNIST",
     "mnistsample": "MNIST",
 }
-OWN_FILES = "the parties' own files"  # as assembly calls them
 OWN_ROWS = "with rows of their own"
-LABEL_HOLDERS = {"active", "task"}
-WITHOUT_DATA = {"server": "a server", "key_generator": "a key generator"}  # roles
 NUMBERS = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 FRACTIONS = ["", "", "half", "third", "quarter", "fifth", "sixth", "seventh", "eighth", "ninth"]
+
+
+UNKNOWN: dict[str, Any] = {  # of a run that says nothing about its method
+    "trained": "",
+    "repeats": True,
+    "helpers": {},
+    "own_labels": False,
+    "labels": [],
+    "alone": "",
+    "measures": {},
+    "numbers": {},
+}
 
 
 def about(result: Mapping[str, Any]) -> Mapping[str, Any]:
     """What the run's method says of itself; of a run that did not keep it, the method is asked."""
     if "about" in result:
-        told: Mapping[str, Any] = result["about"]
-        return told
+        return UNKNOWN | dict(result["about"])
     name = result["method"]
     if name not in methods.BUILT_IN:
-        return {"title": name, "trained": "", "repeats": True}
+        return UNKNOWN | {"title": name}
     method = methods.find(name).method
+    roles = {party: role for party, role in result["roles"].items() if role in method.roles}
+    holder = result["config"].get("label_holder") or next(iter(roles), "")
     try:
-        return method.told(method.options(**result["config"].get(name, {})))
+        return method.told(method.options(**result["config"].get(name, {})), roles, holder)
     except (TypeError, ValueError):  # options that are gone: nobody can repeat such a run
-        return {"title": method.title, "trained": method.about.trained, "repeats": False}
+        return method.told(method.options(), roles, holder) | {"repeats": False}
 
 
 def data_name(data: str) -> str:
@@ -82,11 +92,10 @@ def _who_did_what(result: Mapping[str, Any]) -> str:
     told, done = about(result), epochs(result)
     what = told["trained"] or f"with {told['title']}"
     parties = counted(len(_owners(result)), "party").capitalize()
-    idle = [p for p in result["parties"] if p not in _owners(result)]
-    helpers = [WITHOUT_DATA.get(result["roles"][p], p) for p in idle]
+    helpers = list(told["helpers"].values())
     who = names([parties, *helpers])
     span = _epochs(done)
-    if before := sum(entry["phase"] == "local" for entry in result["history"]):
+    if before := sum(entry["phase"] == told["alone"] for entry in result["history"]):
         span = f"{_epochs(before)} alone and {span} together"
     alone = list(per_party_accuracy(result))
     if not result["wire"]["bytes"] and 0 < len(alone) < len(result["parties"]):
@@ -122,38 +131,36 @@ def _holding(result: Mapping[str, Any]) -> str:
         return "each holding columns of its own"
     if result["config"].get("label_only"):
         return f"all but one holding a part of {data}"
-    partition = result["data"]["partition"]
-    if partition == "the parties' own rows":
-        helped = WITHOUT_DATA.keys() & set(result["roles"].values())
-        return OWN_ROWS if helped else "each with columns of its own"
+    if result["data"]["partition"] == OWN_PARTITION:
+        return OWN_ROWS if about(result)["helpers"] else "each with columns of its own"
     if parties == 1:
         return f"holding all of {data}"
-    kind = partition.split(" ", 1)[0].rstrip(":,")
-    parts = math.prod(int(n) for n in re.findall(r"\d+", partition))
+    partition = result["config"]["partition"]
+    kind, parts = partition["kind"], math.prod(partition.get("grid") or [parties])
     if kind in {"tiles", "strips"} and parts == parties:
-        part = FRACTIONS[parts] if parts < len(FRACTIONS) else f"{parts}th part"
+        part = FRACTIONS[parties] if parties < len(FRACTIONS) else f"{parties}th part"
         return f"each holding one {part} of every {data} image"
     if kind in {"columns", "rows"}:
         return f"each holding {kind} of {data} of its own"
     if kind == "hybrid":
-        return f"each holding other rows and another part of {data}"
+        return f"each holding different rows and a different part of {data}"
     if kind == "rectangles":
         return f"each with its own view of every {data} image"
-    return f"sharing {data} ({partition})" if partition else f"sharing {data}"
+    return f"sharing {data} ({result['data']['partition']})"
 
 
 def _owners(result: Mapping[str, Any]) -> list[str]:
     """The parties that hold anything."""
-    return [p for p in result["parties"] if result["roles"].get(p) not in WITHOUT_DATA]
+    return [p for p in result["parties"] if p not in about(result)["helpers"]]
 
 
 def _labels(result: Mapping[str, Any]) -> str:
-    roles = result["roles"]
+    told = about(result)
     if result["data"].get("labels_lent") and len(result["parties"]) > 1:
         return "the labels were lent to every party"
-    if "client" in roles.values() and len(_owners(result)) > 1:
+    if told["own_labels"] and len(_owners(result)) > 1:
         return "each knows the labels of its own rows"
-    holders = [p for p in result["parties"] if roles.get(p) in LABEL_HOLDERS]
+    holders = told["labels"]
     if not holders or len(result["parties"]) == 1:
         return ""
     if len(holders) == len(result["parties"]):

@@ -89,7 +89,7 @@ class ResultFile:
             "schema": SCHEMA,
             "name": self.folder.name,
             "method": settings.found.method.name,
-            "about": settings.found.method.told(settings.options),
+            "about": settings.found.method.told(settings.options, self.cast, self.holder),
             "seed": settings.run.seed,
             "runtime": self.runtime,
             "status": status,

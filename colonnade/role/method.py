@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from colonnade.errors import MethodError
@@ -94,6 +94,10 @@ class About:
     title: str = ""  # as its authors write it; empty: the method's name
     trained: str = ""  # completes "the parties trained …"; empty: "trained with" the title
     reference: str = ""  # the paper
+    # Scores of a party that are fractions, by their name in metrics: what each one means
+    measures: Mapping[str, str] = field(default_factory=dict)
+    # Other numbers that parties log in phases, by name: what each one means
+    numbers: Mapping[str, str] = field(default_factory=dict)
     # The caveats of a run with these options, for its log, config.toml and report
     caveats: Callable[[Any], Sequence[str]] = lambda options: ()
     # Whether a second run with the same seed ends with the same weights
@@ -149,10 +153,24 @@ class Method:
         """The method as its authors write it."""
         return self.about.title or self.name
 
-    def told(self, options: object) -> dict[str, Any]:
-        """What a result states about the method, so that a report need not know the method."""
-        repeats = self.about.repeats(options)
-        return {"title": self.title, "trained": self.about.trained, "repeats": repeats}
+    def told(self, options: object, cast: Mapping[str, str], holder: str) -> dict[str, Any]:
+        """What a result states about the method, so that a report need not know the method.
+
+        holder  of the labels, where not every party brings its own
+        """
+        about, own = self.about, self.rows.own_labels
+        helpers = {name: role for name, role in cast.items() if not self.roles[role].rows}
+        return {
+            "title": self.title,
+            "trained": about.trained,
+            "repeats": about.repeats(options),
+            "helpers": {name: f"a {role.replace('_', ' ')}" for name, role in helpers.items()},
+            "own_labels": own,
+            "labels": [name for name in cast if name not in helpers and (own or name == holder)],
+            "alone": self.start.phase if self.start else "",
+            "measures": dict(about.measures),
+            "numbers": dict(about.numbers),
+        }
 
     def sent_by(self, role: str, options: object, passives: int) -> tuple[Kind, ...]:
         """The Kinds that a party in this role may send, and its policy must allow."""

@@ -266,11 +266,13 @@ def test_numbers_whose_names_do_not_say_what_they_are_are_explained(tmp_path: Pa
     assert "the weights are the same to the last bit" in plain.text
     last = next(e for e in reversed(result["history"]) if e["phase"] == "transfer")
     last["parties"]["party2"] = {"ppm_embedding": 0.9, "epsilon": 2.0}
+    numbers = {name: f"what {name} is" for name in ("ppm_embedding", "epsilon", "ppm_output")}
+    result["about"] = {"title": "Own", "trained": "", "repeats": True, "numbers": numbers}
     result["metrics"]["test"]["epsilon"] = {"party2": 2.0}
     _, parsed = page(tmp_path, result)
-    assert "Ppm embedding: the distance between the released vectors" in parsed.text
-    assert "Epsilon: the privacy budget spent so far." in parsed.text
-    assert "Ppm output" not in parsed.text and "Tuning loss" not in parsed.text
+    assert "Ppm embedding: what ppm_embedding is." in parsed.text
+    assert "Epsilon: what epsilon is." in parsed.text
+    assert "Ppm output" not in parsed.text
     assert "last bit" not in parsed.text and "Noise and masks in the weights" in parsed.text
     del result["metrics"]["test"]["epsilon"]
     result["about"] = {"title": "Hetero-NN", "trained": "", "repeats": False}
@@ -290,15 +292,19 @@ def test_what_parties_reach_beside_the_joint_network(tmp_path: Path) -> None:
         "alone": {"party2": 0.51, "party1": 0.4},
         "personalised": {"party3": 0.6},
     }
+    measures = {"alone": "before the others", "personalised": "for itself", "returned": "later"}
+    result["about"] = {"title": "Own", "trained": "", "repeats": True, "measures": measures}
     _, parsed = page(tmp_path, result)
     table = parsed.text.partition("Party by party ")[2]
     assert table.startswith(
         "Party Role Network Optimiser Test accuracy Alone Personalised "
         "party1 active cnn sgd, lr 0.05 98.61 % 40.00 % – "
         "party2 passive cnn sgd, lr 0.05 – 51.00 % – "
-        "party3 passive cnn sgd, lr 0.05 – – 60.00 % Shares of the test rows. Alone: "
+        "party3 passive cnn sgd, lr 0.05 – – 60.00 % Shares of the test rows. "
+        "Alone: before the others. Personalised: for itself. "
     )
     many = example(parties=[f"p{i}" for i in range(40)])
+    many["about"] = result["about"]
     many["metrics"]["test"]["alone"] = {f"p{i}": i / 100 for i in range(40)}
     _, parsed = page(tmp_path, many)
     assert "median 98.61 % 19.50 % highest 98.61 % 39.00 %" in parsed.text

@@ -19,6 +19,12 @@ from colonnade.models.divided import Pair
 from colonnade.role.party import Party
 
 SHARED, ALONE = "shared", "alone"
+MEASURES = {  # what reports say of the scores
+    "shared": "by the network whose head is shared",
+    "alone": "by the network that never hears of others",
+    "merged": "with the common head, before own training",
+    "attendance": "rounds in which the server answered",
+}
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,12 @@ ROWS = Kind("row_count", None, reveals="how many rows will be evaluated", dtype=
 EMBEDDING = Kind("embedding", ("batch", "width"), reveals="evaluated rows, through f_m")
 SCORES = Kind("scores", None, reveals="what u makes of the evaluated rows")
 KINDS = (ROWS, EMBEDDING, SCORES)
+MEASURES = {  # what reports say of the scores
+    "alone": "by the party's own network, before anything was shared",
+    "returned": "by the party's own network with what came back from the server",
+    "late_fusion": "by the sum of all outputs, nothing tuned",
+    "control": "by a joined network that was tuned from new random weights",
+}
 
 
 def score_alone(me: Party, private: nn.Module, public: nn.Module, measure: str) -> None:

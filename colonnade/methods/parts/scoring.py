@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.errors import ConfigError
+from colonnade.role.method import Circumstances
 from colonnade.role.party import Party
 
 
@@ -34,6 +35,14 @@ def require_rows(me: Party, rows: str, why: str) -> None:
     if rows not in me.splits or not len(me.splits[rows]):
         needs = f"{why} decides by {rows} rows, and '{me.name}' has none"
         raise ConfigError([f"{needs}: set data.validation = 0.1, or bring more rows"])
+
+
+def require_held_out(known: Circumstances, why: str) -> None:
+    """Refuse a run that is to decide by validation rows and holds none out."""
+    if why and known.options.judge == "validation" and known.validation == 0:
+        raise ConfigError(
+            [f"{why} decides by validation rows, and there are none: set data.validation = 0.1"]
+        )
 
 
 def _through(layers: tuple[nn.Module, ...], x: Tensor) -> Tensor:
