@@ -26,12 +26,12 @@ from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
 from colonnade.errors import ConfigError
+from colonnade.methods.parts.scoring import whole_network
 from colonnade.metrics.leakage import label_leak
-from colonnade.models import head, network
 from colonnade.role.method import About, Method, Role, active_and_passives
 from colonnade.role.party import Party
 from colonnade.toml import Bounds
@@ -61,7 +61,7 @@ class AggVFL:
 
 
 async def passive(me: Party, active: Peer, cfg: AggVFL) -> None:
-    model = model_of(me, cfg)
+    model = whole_network(me, cfg.dim)
     optimizer = me.optimizer(model)
     for _ in me.epochs():
         for batch in me.batches():
@@ -80,7 +80,7 @@ async def passive(me: Party, active: Peer, cfg: AggVFL) -> None:
 
 
 async def active(me: Party, passives: list[Peer], cfg: AggVFL) -> None:
-    models = [model_of(me, cfg)] if me.has_features else []
+    models = [whole_network(me, cfg.dim)] if me.has_features else []
     optimizers = [me.optimizer(model) for model in models]
     for _ in me.epochs():
         for batch in me.batches():
@@ -107,7 +107,7 @@ async def active(me: Party, passives: list[Peer], cfg: AggVFL) -> None:
 
 
 async def passive_predict(me: Party, active: Peer, cfg: AggVFL, split: str) -> None:
-    model = model_of(me, cfg)
+    model = whole_network(me, cfg.dim)
     with me.evaluating():
         for batch in me.rows(split):
             active.send(SCORES, model(batch.x))
@@ -121,7 +121,7 @@ async def gathered(
     me: Party, passives: list[Peer], cfg: AggVFL, split: str
 ) -> dict[str, Tensor]:  # party: (rows, classes)
     """The scores of every party for all rows of a split."""
-    models = [model_of(me, cfg)] if me.has_features else []
+    models = [whole_network(me, cfg.dim)] if me.has_features else []
     parts: dict[str, list[Tensor]] = {}
     with me.evaluating():
         for batch in me.rows(split):
@@ -130,17 +130,6 @@ async def gathered(
             for peer in passives:
                 parts.setdefault(peer.name, []).append(await peer.recv(SCORES))
     return {name: torch.cat(some) for name, some in parts.items()}
-
-
-def model_of(me: Party, cfg: AggVFL) -> nn.Module:
-    """h_k and p_k: the party's own network and the decision layers of its family."""
-    return me.keep(
-        "model",
-        lambda: nn.Sequential(
-            network(me.recipe.model, me.shape, cfg.dim, **me.recipe.model_options),
-            head(me.recipe.model, cfg.dim, len(me.classes)),
-        ),
-    )
 
 
 def aggregated(scores: Iterable[Tensor], cfg: AggVFL) -> Tensor:

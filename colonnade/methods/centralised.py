@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from colonnade.models import head, network
+from colonnade.methods.parts.scoring import logits_of, whole_network
 from colonnade.role.method import About, Method, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.toml import Bounds
@@ -31,7 +30,7 @@ class Centralised:
 
 
 async def owner(me: Party, cfg: Centralised) -> None:
-    model = model_of(me, cfg)
+    model = whole_network(me, cfg.dim)
     optimizer = me.optimizer(model)
     for _ in me.epochs():
         for batch in me.batches():
@@ -45,20 +44,7 @@ async def owner(me: Party, cfg: Centralised) -> None:
 
 
 async def owner_predict(me: Party, cfg: Centralised, split: str) -> Tensor:
-    model = model_of(me, cfg)
-    with me.evaluating():
-        return torch.cat([model(batch.x) for batch in me.rows(split)])  # (rows, classes)
-
-
-def model_of(me: Party, cfg: Centralised) -> nn.Module:
-    """The network on the whole rows, with the decision layers of its family."""
-    return me.keep(
-        "model",
-        lambda: nn.Sequential(
-            network(me.recipe.model, me.shape, cfg.dim, **me.recipe.model_options),
-            head(me.recipe.model, cfg.dim, len(me.classes)),
-        ),
-    )
+    return logits_of(me, split, whole_network(me, cfg.dim))  # (rows, classes)
 
 
 def one_owner(parties: Sequence[str], holder: str, options: Centralised) -> dict[str, str]:

@@ -12,11 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional as F
 
-from colonnade.models import head, network
+from colonnade.methods.parts.scoring import logits_of, whole_network
 from colonnade.role.method import About, Method, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.toml import Bounds
@@ -34,7 +33,7 @@ class Local:
 async def alone(me: Party, cfg: Local) -> None:
     if not me.labelled:
         return
-    model = model_of(me, cfg)
+    model = whole_network(me, cfg.dim)
     optimizer = me.optimizer(model)
     for _ in me.epochs():
         for batch in me.batches(shared=False):
@@ -44,29 +43,13 @@ async def alone(me: Party, cfg: Local) -> None:
             optimizer.step()
             me.log(loss=loss)
         for split in me.evaluations:
-            me.score(split, model_logits(me, model, split))
+            me.score(split, logits_of(me, split, model))
 
 
 async def alone_predict(me: Party, cfg: Local, split: str) -> Tensor | None:
     if not me.holds("model"):
         return None  # it never had labels to learn from
-    return model_logits(me, model_of(me, cfg), split)
-
-
-def model_logits(me: Party, model: nn.Module, split: str) -> Tensor:
-    with me.evaluating():
-        return torch.cat([model(batch.x) for batch in me.rows(split)])  # (rows, classes)
-
-
-def model_of(me: Party, cfg: Local) -> nn.Module:
-    """The party's network with the decision layers of its family."""
-    return me.keep(
-        "model",
-        lambda: nn.Sequential(
-            network(me.recipe.model, me.shape, cfg.dim, **me.recipe.model_options),
-            head(me.recipe.model, cfg.dim, len(me.classes)),
-        ),
-    )
+    return logits_of(me, split, whole_network(me, cfg.dim))
 
 
 def everyone_alone(parties: Sequence[str], holder: str, options: Local) -> dict[str, str]:

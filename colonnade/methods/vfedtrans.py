@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import prod
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
@@ -43,7 +43,7 @@ from colonnade.role.method import About, Circumstances, Method, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
 from colonnade.toml import Bounds
-from colonnade.wire import Kind, Peer, codec
+from colonnade.wire import Kind, Peer
 
 WIDTH = Kind("width", (1,), reveals="how many columns the sender has", dtype="int64")
 MASKS = Kind(
@@ -78,7 +78,7 @@ GRID = 2.0**-12  # of a target: fresh masks change U by 1e-13, and must not chan
 
 @dataclass(frozen=True)
 class VFedTrans:
-    """Options of VFedTrans; those of the auto-encoder as in enrich.py."""
+    """Options of VFedTrans; those of the auto-encoder as in parts/enrichment.py."""
 
     # Simulation: |I_s| as a part of all training rows.
     shared: Annotated[float, Bounds(above=0, most=1)] = 0.6
@@ -129,7 +129,7 @@ async def key_generator(
         seed = fedsvd.new_seed()  # of A; that of B is another one, and stays here
         masks = fedsvd.column_masks(fedsvd.new_seed(), widths, block=cfg.block)
         for peer, mask in zip(parties, masks, strict=True):  # 1.
-            peer.send(MASKS, sealed(seed, mask, secrets[peer.name]))
+            peer.send(MASKS, fedsvd.sealed(seed, mask, secrets[peer.name]))
     idle(me)
 
 
@@ -231,7 +231,7 @@ async def send_masked(
     rows = own_rows(me)[shared_rows(me, cfg)]
     key_generator.send(WIDTH, torch.tensor([rows.shape[1]]))
     secret = total.secrets[key_generator.name]
-    seed, b = opened(await key_generator.recv(MASKS), secret, rows.shape[1])
+    seed, b = fedsvd.opened(await key_generator.recv(MASKS), secret, rows.shape[1])
     a = fedsvd.row_mask(seed, len(rows), block=cfg.block)
     with me.timing("fedsvd"):
         masked = fedsvd.mask_matrix(fedsvd.standardised(rows), a, b)
@@ -265,30 +265,6 @@ def shared_rows(me: Party, cfg: VFedTrans) -> Tensor:
 
 def own_rows(me: Party) -> Tensor:
     return torch.cat([batch.x.flatten(1) for batch in me.rows("train")]).double().cpu()
-
-
-def sealed(seed: bytes, mask: fedsvd.ColumnMask, secret: bytes) -> Tensor:
-    """Of A, and of one party's rows of B, what only that party can read."""
-    blocks = zip(mask.columns, mask.blocks, strict=True)
-    parts = {f"{k}": {"columns": c, "block": b} for k, (c, b) in enumerate(blocks)}
-    text = keys.seal(secret, "masks", codec.encode({"seed": seed, "parts": parts}))
-    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
-
-
-def opened(message: Tensor, secret: bytes, width: int) -> tuple[bytes, fedsvd.ColumnMask]:
-    """What `sealed` was given, for a party with so many columns; anything else is refused."""
-    found: Any = codec.decode(keys.unseal(secret, "masks", message.numpy().tobytes()))
-    try:
-        seed, parts = found["seed"], [found["parts"][f"{k}"] for k in range(len(found["parts"]))]
-        columns, blocks = ([part[key] for part in parts] for key in ("columns", "block"))
-        order = torch.cat(columns).sort().values
-        fits = len(seed) == fedsvd.SEED_BYTES and torch.equal(order, torch.arange(width))
-        fits &= all(b.dim() == 2 and len(b) == len(c) for c, b in zip(columns, blocks, strict=True))
-    except (KeyError, TypeError, AttributeError, RuntimeError):
-        fits = False
-    if not fits:
-        raise Untrusted(f"the key generator's masks do not fit {width} columns")
-    return seed, fedsvd.ColumnMask(tuple(columns), tuple(blocks))
 
 
 def idle(me: Party) -> None:

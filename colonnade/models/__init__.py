@@ -8,11 +8,10 @@ from colonnade.models.mlp import mlp
 from colonnade.models.own import find_builder, is_own, path_of, sha256_of
 from colonnade.models.registry import check, head, names, network, options
 from colonnade.models.resnet import resnet
-from colonnade.models.vgg import VGG_CUTS, pools, vgg16
+from colonnade.models.vgg import pools, vgg16
 
 __all__ = [
     "EVERYWHERE",
-    "VGG_CUTS",
     "Sides",
     "check",
     "cnn",

@@ -15,20 +15,6 @@ from colonnade.models.layers import Padding, image, named, scaled
 # Configuration D: the channels of each convolution, stage by stage; a max-pool ends a stage.
 STAGES = ((64, 64), (128, 128), (256, 256, 256), (512, 512, 512), (512, 512, 512))
 
-# The cuts of paper A's Table 3.
-VGG_CUTS = (
-    "1C",
-    "2C",
-    "2C+1M",
-    "3C+1M",
-    "4C+1M",
-    "4C+2M",
-    "5C+2M",
-    "6C+2M",
-    "7C+2M",
-    "7C+3M",
-)
-
 
 def vgg16(
     shape: tuple[int, ...],

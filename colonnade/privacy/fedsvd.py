@@ -61,7 +61,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from colonnade.errors import DataError, MaskError, Untrusted
+from colonnade.privacy import keys
 from colonnade.privacy.masking import Elements, Masks, Moment, Ring
+from colonnade.wire import codec
 
 BLOCK = 100  # rows of a block of A and of B; the authors' later code takes 10 or 100
 FRACTION = 48  # bits behind the point: 2^-48 is 4e-15
@@ -387,3 +389,27 @@ def left_vectors_of(
     total = from_strips(strips, masks["server"], (rows, sum(widths)))
     # 6.
     return unmask(left_vectors(total.to(dtype), q), a)
+
+
+def sealed(seed: bytes, mask: ColumnMask, secret: bytes) -> Tensor:
+    """The seed of A and one party's rows of B, in a form that only this party can read."""
+    blocks = zip(mask.columns, mask.blocks, strict=True)
+    parts = {f"{k}": {"columns": c, "block": b} for k, (c, b) in enumerate(blocks)}
+    text = keys.seal(secret, "masks", codec.encode({"seed": seed, "parts": parts}))
+    return torch.frombuffer(bytearray(text), dtype=torch.uint8)
+
+
+def opened(message: Tensor, secret: bytes, width: int) -> tuple[bytes, ColumnMask]:
+    """What `sealed` was given, for a party with so many columns; anything else is refused."""
+    found: Any = codec.decode(keys.unseal(secret, "masks", message.numpy().tobytes()))
+    try:
+        seed, parts = found["seed"], [found["parts"][f"{k}"] for k in range(len(found["parts"]))]
+        columns, blocks = ([part[key] for part in parts] for key in ("columns", "block"))
+        order = torch.cat(columns).sort().values
+        fits = len(seed) == SEED_BYTES and torch.equal(order, torch.arange(width))
+        fits &= all(b.dim() == 2 and len(b) == len(c) for c, b in zip(columns, blocks, strict=True))
+    except (KeyError, TypeError, AttributeError, RuntimeError):
+        fits = False
+    if not fits:
+        raise Untrusted(f"the key generator's masks do not fit {width} columns")
+    return seed, ColumnMask(tuple(columns), tuple(blocks))

@@ -8,7 +8,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -22,8 +22,8 @@ from colonnade.errors import ConfigError, DataMissing, MethodError, PartitionErr
 from colonnade.methods import adptvfedconv
 from colonnade.methods.adptvfedconv import METHOD, AdptVFedConv
 from colonnade.methods.parts import tiles as tiles_part
-from colonnade.methods.parts.tiles import mosaic_of
-from colonnade.models import VGG_CUTS, pools, split, vgg16
+from colonnade.methods.parts.tiles import Cut, mosaic_of
+from colonnade.models import pools, split, vgg16
 from colonnade.models.border import Border
 from colonnade.partition import Mosaic, Rectangle, View, cut, paste, tiles
 from colonnade.partition.mosaic import mirrored
@@ -36,6 +36,8 @@ from colonnade.runs.run import Result
 from colonnade.runtime import local
 from colonnade.runtime.checkpoint import Checkpoints
 from colonnade.wire import Ledger, Wire, codec, ledger
+
+CUTS = get_args(Cut)
 
 ROWS, TEST, SIZE, EPOCHS, CHUNK = 120, 50, 50, 2, 70
 STEPS = -(-ROWS // SIZE)
@@ -116,7 +118,7 @@ def untouched(cut: str, pixels: int) -> Tensor:
     """
     tile = torch.arange(pixels) // (pixels // 2)
     dirty = torch.zeros(pixels, dtype=torch.bool)
-    for name, before in zip(VGG_CUTS, ("", *VGG_CUTS), strict=False):
+    for name, before in zip(CUTS, ("", *CUTS), strict=False):
         if name.partition("+")[2] != before.partition("+")[2]:  # a max-pool
             dirty, tile = dirty.view(-1, 2).any(1), tile.view(-1, 2)[:, 0]
         else:
@@ -199,7 +201,7 @@ def stitched_and_whole(images: Tensor, cut_at: str, padding: str) -> tuple[Tenso
 @pytest.mark.parametrize("padding", ["replicate", "zeros", "replicate-at-cuts"])
 @pytest.mark.parametrize(
     ("cut_at", "side"),
-    [(cut_at, 32) for cut_at in VGG_CUTS]
+    [(cut_at, 32) for cut_at in CUTS]
     + [(cut_at, 64) for cut_at, (on_32, _) in LEFT.items() if not on_32],
 )
 def test_away_from_the_cuts_the_stitched_map_is_that_of_the_whole_image(

@@ -172,7 +172,7 @@ def test_masks_that_do_not_fit_are_refused() -> None:
     """A key generator with a mistake, or worse, is named before anything is masked with them."""
     secret, seed = b"k" * 32, fedsvd.new_seed()
     mask = fedsvd.column_masks(fedsvd.new_seed(), [5, 4], block=3)[0]
-    back_seed, back = vfedtrans.opened(vfedtrans.sealed(seed, mask, secret), secret, 5)
+    back_seed, back = fedsvd.opened(fedsvd.sealed(seed, mask, secret), secret, 5)
     assert back_seed == seed
     for one, other in zip(
         (*mask.columns, *mask.blocks), (*back.columns, *back.blocks), strict=True
@@ -181,4 +181,4 @@ def test_masks_that_do_not_fit_are_refused() -> None:
     short = fedsvd.ColumnMask(mask.columns, tuple(block[:1] for block in mask.blocks))
     for bad, said, width in ((seed, mask, 4), (seed[:-1], mask, 5), (seed, short, 5)):
         with pytest.raises(Untrusted, match=f"do not fit {width} columns"):
-            vfedtrans.opened(vfedtrans.sealed(bad, said, secret), secret, width)
+            fedsvd.opened(fedsvd.sealed(bad, said, secret), secret, width)

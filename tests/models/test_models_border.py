@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import get_args
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from colonnade.models import EVERYWHERE, VGG_CUTS, Sides, split, tell_flips, vgg16
+from colonnade.methods.parts.tiles import Cut
+from colonnade.models import EVERYWHERE, Sides, split, tell_flips, vgg16
 from colonnade.models.border import Border
+
+CUTS = get_args(Cut)
 
 ALL_SIDES: list[Sides] = list(product((False, True), repeat=4))
 SHAPES = [(3, 2, 5, 4), (2, 1, 1, 1), (1, 3, 1, 4), (2, 2, 3, 1)]
@@ -143,4 +147,4 @@ def test_sides_are_shown_and_a_zero_border_costs_no_layer() -> None:
     assert "repeated=(True, False, True, False)" in repr(Border((True, False, True, False)))
     plain = vgg16((3, 8, 8), 4, width=1 / 16, fc=())
     assert not [layer for layer in plain.modules() if isinstance(layer, Border)]
-    assert set(VGG_CUTS[:4]) <= set(dict(plain.named_children()))
+    assert set(CUTS[:4]) <= set(dict(plain.named_children()))

@@ -1,4 +1,4 @@
-"""Scores of one party's own network on its own rows."""
+"""One party's own network, and its scores on its own rows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,20 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.errors import ConfigError
+from colonnade.models import head, network
 from colonnade.role.method import Circumstances
 from colonnade.role.party import Party
+
+
+def whole_network(me: Party, dim: int) -> nn.Sequential:
+    """The party's network with the decision layers of its family."""
+    return me.keep(
+        "model",
+        lambda: nn.Sequential(
+            network(me.recipe.model, me.shape, dim, **me.recipe.model_options),
+            head(me.recipe.model, dim, len(me.classes)),
+        ),
+    )
 
 
 def logits_of(me: Party, rows: str, *layers: nn.Module) -> Tensor:

@@ -1,4 +1,4 @@
-"""Make the embedded sample again from the real MNIST: `python -m colonnade.data.sample.make`."""
+"""Make the embedded sample again from the real MNIST: `python -m colonnade.data.sources.sample.make`."""
 
 from __future__ import annotations
 
