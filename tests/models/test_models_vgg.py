@@ -1,6 +1,7 @@
 """VGG-16: its size, its ten cuts, its padding, and the decoder that mirrors it."""
 
 from itertools import pairwise
+from typing import get_args
 
 import pytest
 import torch

@@ -1,4 +1,7 @@
-"""Make the embedded sample again from the real MNIST: `python -m colonnade.data.sources.sample.make`."""
+"""Makes the embedded sample from the real MNIST.
+
+python -m colonnade.data.sources.sample.make
+"""
 
 from __future__ import annotations
 
