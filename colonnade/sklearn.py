@@ -263,7 +263,7 @@ class VerticalEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return rows, fedsvd.left_vectors_of(matrices, self.q, seed=seed, block=self.block)
 
     def _without_ids(self, X: Any, *, fitted: bool = False) -> tuple[list[Hashable] | None, Any]:  # noqa: N803
-        """Who the rows are, or None where nothing says so; and X without the column of ids."""
+        """The ids of the rows, or None if there are none; and X without the column of ids."""
         framed = hasattr(X, "columns") and hasattr(X, "index")
         if self.id_column is None:
             return (list(X.index) if framed else None), X
@@ -335,7 +335,7 @@ class FederatedEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray([*own, *codes], dtype=object)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Of what was read, where it lies: the run's folder must still be there."""
+        """Only the path of the run: its folder must still exist when this is loaded."""
         kept: dict[str, Any] = super().__getstate__()
         return {name: value for name, value in kept.items() if name not in ("trained_", "encoder_")}
 
@@ -395,7 +395,7 @@ def _matched(
 
 
 def _is_numbered(index: Any) -> bool:
-    """Whether it is the one that a table has before anybody gives it one."""
+    """Whether this is the default index of a table."""
     return type(index).__name__ == "RangeIndex" and index.name is None and index.start == 0
 
 

@@ -99,7 +99,7 @@ def table(tree: Mapping[str, Any], key: str, problems: list[str]) -> dict[str, A
 
 
 def _explained(problem: tomllib.TOMLDecodeError) -> str:
-    """ ", line 3: what is wrong". Python 3.14 has fields for it; before, all is in the text."""
+    """ ", line 3: what is wrong". Before Python 3.14 both stand in the message alone."""
     said, line = getattr(problem, "msg", ""), getattr(problem, "lineno", None)
     if not said:
         found = PLACE.fullmatch(str(problem))

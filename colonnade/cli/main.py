@@ -1,7 +1,7 @@
 """The command line: arguments in, library calls, text out.
 
 A command's module is imported when the command was chosen: `colonnade --version` does not wait for
-PyTorch. What its arguments are stands in `options.py`.
+PyTorch. Its arguments are declared in `options.py`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _complain(text: str) -> None:
-    from rich.console import Console  # which most commands need, but not to say their version
+    from rich.console import Console  # needed by most commands, but not by --version
     from rich.text import Text
 
     Console(stderr=True, highlight=False).print(Text(text), soft_wrap=True)

@@ -122,7 +122,7 @@ def label_codes(y: object, classes: tuple[str, ...]) -> Tensor:
         if name not in classes:
             row = int(torch.nonzero(codes == label)[0])
             raise DataError(
-                f"the label in row {row} is '{name}', which is none of the classes "
+                f"the label in row {row} is '{name}', which is not one of the classes "
                 f"{', '.join(classes)}. Correct it, or add the class to the training rows."
             )
     return torch.tensor([classes.index(name) for name in names])[codes]

@@ -19,7 +19,7 @@ class Nothing:
 
 
 async def aligned(me: Party, cfg: Nothing) -> None:
-    """Before this begins, `align.phase` has done all there is."""
+    """Nothing is left to do: `align.phase` has run before this."""
 
 
 async def aligned_predict(me: Party, cfg: Nothing, split: str) -> None:

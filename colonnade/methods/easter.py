@@ -293,7 +293,7 @@ def ring_of(cfg: Easter, passives: int) -> Ring:
 
 
 def kind_of(cfg: Easter, passives: int) -> Kind:
-    """The ledger does not call protected what is not."""
+    """Embeddings without a strong mask have Kinds of their own, which say so in the ledger."""
     if cfg.mask == "none":
         return EMBEDDING
     return MASKED if cfg.mask == "prg" and passives > 1 else WEAKLY_MASKED
@@ -359,7 +359,7 @@ def mean_of(me: Party, passive: str, cfg: Easter) -> Mean:
 
 
 def cast(parties: Sequence[str], holder: str, options: Easter) -> dict[str, str]:
-    """Two parties only where it is said that nothing will be hidden."""
+    """Two parties are allowed only if the options accept that nothing is hidden."""
     roles = active_and_passives(parties, holder, options)
     check_hidden([name for name in parties if name != holder], options)
     if strangers := [name for name in options.weights if name not in parties]:

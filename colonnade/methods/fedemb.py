@@ -16,7 +16,7 @@ server's network u (Eq. 2) has all public parts side by side, and weights α tha
     10. f_m^S := its block of u                     ←     9. every block of u
 
 `setting = "vertical"`: all clients hold the same rows, so row r of l_m is the same group at each.
-"hybrid": each holds other rows; the server joins groups at random, in `combinations` fixed ways.
+"hybrid": each holds different rows; the server joins groups at random, in `combinations` ways.
 
 The blocks' common output is the sum of the clients' outputs. So with targets "mse", no groups and
 no noise, u is right before it is tuned: there is nothing to learn (`tuning_loss_before` is 0).

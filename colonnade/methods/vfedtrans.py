@@ -73,7 +73,7 @@ VECTORS = Kind(
 )
 SERVER, KEY_GENERATOR = "server", "key_generator"
 TRANSFER = "transfer"  # the phase of steps 1 to 5
-GRID = 2.0**-12  # of a target: fresh masks change U by 1e-13, and must not change the weights
+GRID = 2.0**-12  # targets are rounded to it: fresh masks change U by 1e-13
 
 
 @dataclass(frozen=True)

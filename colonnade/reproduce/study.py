@@ -1,4 +1,4 @@
-"""One measurement of VFedTrans: do the further columns help, and are they the other party's doing?
+"""One measurement of VFedTrans: do the added columns help, and is it the other party's doing?
 
     measure(Setting(name="hapt", rows=5000, shared=3000, task_columns=50, data_columns=250), seed=0)
     → {"local/knn": {"LOCAL": 0.84, "distilled": 0.88, …}, "all/knn": …}

@@ -147,7 +147,7 @@ def _communication(content: Content) -> Iterator[str]:
 
 
 def messages(number: float | None) -> str:
-    """`4`, or `4.25` where runs were resumed or differ; a few for all batches are not none."""
+    """`4`, or `4.25` where runs were resumed or differ; a small number is not rounded to 0."""
     if number is None:
         return units.MISSING
     return "< 0.01" if 0 < number < 0.005 else f"{number:.2f}".rstrip("0").rstrip(".")

@@ -50,7 +50,7 @@ class ResultFile:
         holder: str,
         began: float | None = None,
     ) -> ResultFile:
-        """Of a run whose folder is there; `began` where the clock started before that."""
+        """Begin the result of a run in an existing folder; `began` if the run started before."""
         started = time.perf_counter() if began is None else began
         earlier = folders.seconds_so_far(folder)
         return cls(folder, settings, runtime, cast, holder, started, earlier)
@@ -140,7 +140,7 @@ class ResultFile:
 
 
 def add_metrics(result: Result, found: Mapping[str, Mapping[str, Any]]) -> Result:
-    """What was measured after the training, by split: beside what stands there."""
+    """Add metrics that were measured after the training, by split."""
     if not found:
         return result
     splits = result.content["metrics"]

@@ -315,7 +315,7 @@ class Party:
     # ---- inner workings ----------------------------------------------------------------------
 
     def _intake(self) -> Intake:
-        """How its images become input of its models, as far as is known now."""
+        """How images become input of the models, with the settings known so far."""
         return Intake(self.preparation, self.window, self.margin)
 
     def _between_steps(self) -> None:

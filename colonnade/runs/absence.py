@@ -96,7 +96,7 @@ def _predict(
 
 
 def _copy(party: Party, weights: Weights) -> Party:
-    """The same rows; what the measurement does to it leaves the result alone."""
+    """A copy of the party, so that measuring does not change the result."""
     copy = Party(
         party.name,
         party.role,

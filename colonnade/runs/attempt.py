@@ -62,7 +62,7 @@ def _same_runtime(asked: Runtime | None, before: object, folder: Path) -> Runtim
 
 @contextmanager
 def telling(folder: Path) -> Iterator[None]:
-    """Say with whatever ends a run what was reached, what was spent, and how to go on."""
+    """Add notes to the error that ends a run: what was saved, what was spent, how to resume."""
     try:
         yield
     except KeyboardInterrupt as stop:
@@ -76,7 +76,7 @@ def telling(folder: Path) -> Iterator[None]:
 
 
 def _tell_spent(error: BaseException, folder: Path) -> None:
-    """Of a privacy budget, however the run has ended."""
+    """Add a note about the privacy budget that was spent."""
     file = folder / "result.json"
     if file.exists() and (spent := budget(read_json(file))):
         error.add_note(spent)

@@ -120,7 +120,7 @@ def _restore(
 
 
 def _identify(settings: Config, parties: Mapping[str, Party], attempt: Attempt) -> None:
-    """Keys to sign with, of a method that signs."""
+    """Give every party a signing key if the method signs."""
     if settings.found.method.signs(settings.options):
         session = f"{settings.sha256()} attempt {attempt.number}"
         for name, known in identity.simulated(list(parties), session).items():
@@ -128,7 +128,7 @@ def _identify(settings: Config, parties: Mapping[str, Party], attempt: Attempt) 
 
 
 def _starter(settings: Config, assembly: Assembly) -> local.Start:
-    """How a role begins; where ids are aligned first, with the truth to compare with."""
+    """A function that starts a role, after an alignment of ids where the run asks for one."""
     method, options = settings.found.method, settings.align
     names = {name: party.names for name, party in assembly.parties.items() if party.names}
     truth = phase.plainly(names, options) if options is not None and names else {}

@@ -211,7 +211,7 @@ class Trained:
         ]
 
     def _check_files(self, files: Mapping[str, Any], absent: Collection[str]) -> None:
-        """Whether they are those of the parties that predict."""
+        """Refuse files unless they belong to exactly the parties that predict."""
         known = self.config.files
         if not known:
             raise DataError(

@@ -1,4 +1,4 @@
-"""Drives one role to its end by answering its requests, with what every runtime needs for it."""
+"""Drives one role to its end by answering its requests; every runtime does so."""
 
 from __future__ import annotations
 

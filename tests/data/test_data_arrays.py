@@ -179,6 +179,6 @@ def test_refused_labels(y: object, why: str) -> None:
 def test_codes_by_known_classes() -> None:
     assert label_codes(["red", "red"], ("blue", "red")).tolist() == [1, 1]
     with pytest.raises(
-        DataError, match="the label in row 1 is 'pink', which is none of the classes blue, red"
+        DataError, match="the label in row 1 is 'pink', which is not one of the classes blue, red"
     ):
         label_codes(["red", "pink"], ("blue", "red"))

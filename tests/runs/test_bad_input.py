@@ -574,7 +574,7 @@ PARTIES: list[Any] = [
     ),
     pytest.param(
         {"bank": (X, Y), "shop": X}, {"bank": (X, spoilt(Y, 5, 7)), "shop": X}, DataError,
-        ["party 'bank'", "row 5 is '7'", "none of the classes 0, 1"], id="unknown test label",
+        ["party 'bank'", "row 5 is '7'", "not one of the classes 0, 1"], id="unknown test label",
     ),
     pytest.param(
         {"bank": (X, [None, *Y[1:]]), "shop": X}, None, DataError,

@@ -74,7 +74,7 @@ def write(federation: Federation, run: str, relay: bool, folder: Path) -> Path:
 
 
 def differences(job: Mapping[str, str], site: Mapping[str, str], name: str) -> list[str]:
-    """What a site has agreed on otherwise than the job says, fact by fact."""
+    """The facts in which a site's federation file differs from the job."""
     return [
         f"'{name}': {key} is {site.get(key, 'missing')} there, {job.get(key, 'missing')} in the job"
         for key in sorted({*job, *site})

@@ -51,7 +51,7 @@ class Engine:
 
     @property
     def kit(self) -> Path:
-        """Of whoever submits."""
+        """The startup kit of the user who submits."""
         return self.folder / ADMIN
 
     def __enter__(self) -> Engine:
@@ -142,7 +142,7 @@ def settle(folder: Path, federation: str, files: Mapping[str, str]) -> None:
 
 
 def site_file(run: Path, name: str) -> str:
-    """site.toml of a party for which supervisor.py has handed everything out."""
+    """The site.toml of a party, from what supervisor.py has handed out."""
     parties = (run / "parties").resolve()
     rows = parties / f"{name}-rows.json"
     entries = {
@@ -155,7 +155,7 @@ def site_file(run: Path, name: str) -> str:
 
 
 class Machine:
-    """What supervisor.py asks of whoever drives the parties of a run, by an engine of its own."""
+    """Drives the parties of a run as sites of NVFlare on this machine, for supervisor.py."""
 
     def __init__(
         self,

@@ -1,8 +1,8 @@
 """The networks of one client: one that is shared with others, and one that may insure it.
 
-A network is a chain θ∘ξ of an embedding network and a head. Who is insured trains a second one,
-which never hears of others, on the same batches, and predicts with the mixture of both that its
-held-out rows prefer.
+A network is a chain θ∘ξ of an embedding network and a head. An insured client also trains a second
+one on the same batches, without anything from others, and predicts with the mixture of both that
+its held-out rows prefer.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ class ServerEnd:
         return {"coded": told.coded}
 
     def hear(self, messages: Mapping[str, Any]) -> dict[str, dict[str, Tensor]]:
-        """What clients told, without those that told a difference to what is no longer known."""
+        """What clients told, without differences from a base that the server no longer has."""
         told = {client: self._heard(client, message) for client, message in messages.items()}
         return {client: tree for client, tree in told.items() if tree is not None}
 

@@ -157,7 +157,7 @@ def all_gone(me: Party, clients: Sequence[Peer]) -> bool:
 
 
 def _noted(me: Party, clients: Sequence[Peer]) -> tuple[list[str], list[str]]:
-    """Who has left, and who is lost: not waited for again until the runtime has it back."""
+    """Who has left, and who is lost, which nobody awaits until it reconnects."""
     left: list[str] = me.state.setdefault("left", [])
     before: list[str] = me.state.get("lost", [])
     lost = [peer.name for peer in clients if peer.name in before and not peer.reachable]
