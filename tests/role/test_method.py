@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 import pytest
 
 from colonnade.errors import MethodError
-from colonnade.role.method import About, Circumstances, Membership, Method, RowRules
+from colonnade.role.method import About, Circumstances, Membership, Method, Role, RowRules
+from colonnade.role.party import Party
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,13 @@ def check(known: Circumstances) -> None:
 
 
 METHOD = Method("mine", "a method", Options, {}, check=check, membership=Membership(absent=True))
+
+
+async def _idle(me: Party) -> None:
+    """A role that does nothing."""
+
+
+PLAYED = replace(METHOD, roles={"active": Role(_idle, _idle), "passive": Role(_idle, _idle)})
 CAST = {"bank": "active", "shop": "passive", "post": "passive"}
 
 
@@ -36,7 +44,21 @@ def test_who_predicts_alone() -> None:
 
 
 def test_a_method_without_a_word_is_told_by_its_name() -> None:
-    assert METHOD.told(Options()) == {"title": "mine", "trained": "", "repeats": True}
+    told = PLAYED.told(Options(), CAST, "bank")
+    assert (told["title"], told["trained"], told["repeats"]) == ("mine", "", True)
+    assert told["labels"] == ["bank"] and told["helpers"] == {}
     about = About("My Method", "one tree each", repeats=lambda options: options.least > 2)
-    told = replace(METHOD, about=about).told(Options())
-    assert told == {"title": "My Method", "trained": "one tree each", "repeats": False}
+    told = replace(PLAYED, about=about).told(Options(), CAST, "bank")
+    assert (told["title"], told["trained"], told["repeats"]) == (
+        "My Method",
+        "one tree each",
+        False,
+    )
+
+
+def test_a_party_without_rows_is_a_helper_and_holds_no_labels() -> None:
+    roles = {**PLAYED.roles, "key_server": Role(_idle, _idle, rows=False)}
+    served = replace(PLAYED, roles=roles, rows=RowRules(own_labels=True))
+    told = served.told(Options(), {**CAST, "notary": "key_server"}, "bank")
+    assert told["helpers"] == {"notary": "a key server"}
+    assert told["labels"] == ["bank", "shop", "post"]
