@@ -43,6 +43,7 @@ TIERS = {
     "report/test_report_html": "slow",
     "reproduce/test_reproduce_command": "slow",
     "reproduce/test_reproduce_papers": "slow",
+    "reproduce/test_reproduce_queue": "slow",
     "runs/test_run": "slow",
     "wire/test_wire_reconcile": "slow",
 }

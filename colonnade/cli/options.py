@@ -156,6 +156,18 @@ def _reproduce(commands: Any) -> None:
         "--fast", action="store_true", help="minutes, checks orders only (the default)"
     )
     size.add_argument("--full", action="store_true", help="the paper's settings")
+    size.add_argument(
+        "--missing",
+        action="store_true",
+        help="make what no record has of all tables (or of NAME's), at full size, cheapest first",
+    )
+    sub.add_argument(
+        "--recorded", action="store_true", help="with --full: fill the table, and train nothing"
+    )
+    sub.add_argument("--list", action="store_true", help="with --missing: only say what is missing")
+    sub.add_argument(
+        "--minutes", type=_positive, metavar="M", help="with --missing: end after this time"
+    )
     sub.add_argument("--seeds", type=_positive, metavar="N", help="0 to N-1; default: the table's")
     sub.add_argument("--jobs", type=_positive, metavar="J", help="runs at once; default: cores")
     sub.add_argument("--device", choices=["cpu", "cuda"], help="default of --full: cuda if any")

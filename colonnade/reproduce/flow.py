@@ -11,7 +11,7 @@ from typing import Any
 
 from colonnade import data as datasets
 from colonnade.errors import ColonnadeError, DataMissing, InputError, RunError
-from colonnade.reproduce import catalogue, jobs, work, write
+from colonnade.reproduce import catalogue, jobs, queue, work, write
 from colonnade.reproduce.cells import judged
 from colonnade.reproduce.exhibit import Exhibit, Planned, Size, selection
 from colonnade.reproduce.page import write_page
@@ -47,6 +47,7 @@ class Request:
     device: str | None = None  # None: cpu for fast; cuda for full where there is one
     out: Path | None = None  # None: runs/reproduce/<name>-<size>
     reuse: tuple[Path, ...] = ()  # folders of other reproductions
+    recorded: bool = False  # fill the table from the records, and train nothing
 
     def command(self) -> str:
         """The same as text, to be run again."""
@@ -57,6 +58,7 @@ class Request:
         for option in ("reuse", "only"):
             if getattr(self, option):
                 parts += [f"--{option}", *map(str, getattr(self, option))]
+        parts += ["--recorded"] * self.recorded
         return shlex.join(parts)
 
 
@@ -68,9 +70,10 @@ def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, A
     exhibit = catalogue.find(request.name)
     mode = exhibit.fast if request.size == "fast" else exhibit.full
     seeds = mode.seeds if request.seeds is None else request.seeds
-    device = request.device or _device(request.size)
+    device = request.device or device_for(request.size)
     only = selection(request.only, exhibit)
-    planned, skipped = _on_this_machine(exhibit.plan(request.size, seeds, only, device))
+    planned = exhibit.plan(request.size, seeds, only, device)
+    planned, skipped = (planned, []) if request.recorded else _on_this_machine(planned)
     for text in skipped:
         watch.note(text)
     out = request.out or Path("runs/reproduce") / f"{Path(request.name).stem}-{request.size}"
@@ -78,11 +81,15 @@ def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, A
     digests, failures = _digests(planned)
     known = _known((*request.reuse, out))
     results = {key: known[digest] for key, digest in digests.items() if digest in known}
+    if request.recorded:
+        _check_recorded(request)
+        results, failures = queue.recorded(request.name, planned), {}
     if not results and not digests:
         raise RunError(f"no run can be made: {next(iter(failures.values())).error}")
     # 3. The rest.
     try:
-        _perform(planned, results, failures, out, request.jobs or _jobs(device), watch)
+        if not request.recorded:
+            _perform(planned, results, failures, out, request.jobs or jobs_for(device), watch)
     except KeyboardInterrupt as stop:
         stop.add_note(f"{len(results)} of {len(planned)} runs are kept in {out}")
         stop.add_note(f"go on with: {request.command()}")
@@ -109,6 +116,13 @@ def reproduce(request: Request, watch: Watch | None = None) -> tuple[dict[str, A
     write.write(content, out)
     write_page(content, out / "report.html")
     return content, out
+
+
+def _check_recorded(request: Request) -> None:
+    if request.size != "full" or request.name not in catalogue.names():
+        raise RunError(
+            "--recorded fills a paper's table from benchmarks/papers: give its name and --full"
+        )
 
 
 def _known(folders: Sequence[Path]) -> dict[str, dict[str, Any]]:
@@ -178,13 +192,15 @@ def check(content: Mapping[str, Any], out: Path) -> None:
         )
 
 
-def _device(size: Size) -> str:
+def device_for(size: Size) -> str:
+    """Where runs of this size are made, unless the command says otherwise."""
     import torch
 
     return "cuda" if size == "full" and torch.cuda.is_available() else "cpu"
 
 
-def _jobs(device: str) -> int:
+def jobs_for(device: str) -> int:
+    """How many runs are made at once, unless the command says otherwise."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return min(cores or 1, MOST_ON_GPU) if device == "cuda" else cores or 1
 

@@ -6,7 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -43,28 +44,40 @@ def result(folder: Path, run: Planned) -> dict[str, Any]:
 
 
 def perform(
-    pending: Sequence[Planned], folder: Path, jobs: int
+    pending: Sequence[Planned],
+    folder: Path,
+    jobs: int,
+    until: float | None = None,
+    fits: Callable[[Planned], bool] = lambda run: True,
 ) -> Iterator[tuple[Planned, Failure | None]]:
     """Train all of `pending`, `jobs` at a time: (run, why it failed or None) as they end.
+
+    until  by time.monotonic(): runs that have not ended by then are ended
+    fits   asked when a run's turn has come; a run that does not fit is left out
 
     A caller that stops asking, or Ctrl-C, ends the processes; finished runs stay.
     """
     waiting: SimpleQueue[Planned] = SimpleQueue()
     for run in pending:
         waiting.put(run)
-    ended: SimpleQueue[tuple[Planned, Failure | None]] = SimpleQueue()
+    ended: SimpleQueue[tuple[Planned, Failure | None] | None] = SimpleQueue()
     stop, workers = Event(), list[subprocess.Popen[str]]()
     (folder / "cells").mkdir(parents=True, exist_ok=True)
     log = (folder / LOG).open("a", encoding="utf-8")
     threads = [
-        Thread(target=_serve, args=(waiting, ended, folder, log, stop, workers))
+        Thread(target=_serve, args=(waiting, ended, folder, log, stop, workers, fits))
         for _ in range(min(jobs, len(pending)))
     ]
     for thread in threads:
         thread.start()
     try:
         for _ in pending:
-            yield ended.get()
+            left = None if until is None else max(0.0, until - time.monotonic())
+            one = ended.get(timeout=left)
+            if one is not None:
+                yield one
+    except Empty:
+        pass  # the time is over
     finally:
         stop.set()
         for worker in list(workers):
@@ -87,11 +100,12 @@ def _tidy(folder: Path) -> None:
 
 def _serve(
     waiting: SimpleQueue[Planned],
-    ended: SimpleQueue[tuple[Planned, Failure | None]],
+    ended: SimpleQueue[tuple[Planned, Failure | None] | None],
     folder: Path,
     errors: IO[str],
     stop: Event,
     workers: list[subprocess.Popen[str]],
+    fits: Callable[[Planned], bool],
 ) -> None:
     """One worker at a time for all it can get; one that dies takes only its own run with it."""
     worker: subprocess.Popen[str] | None = None
@@ -100,6 +114,9 @@ def _serve(
             run = waiting.get_nowait()
         except Empty:
             break
+        if not fits(run):
+            ended.put(None)
+            continue
         if worker is None or worker.poll() is not None:
             worker = _start(errors)
             workers.append(worker)

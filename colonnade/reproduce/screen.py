@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from rich import box
@@ -17,6 +17,7 @@ from colonnade.reproduce import catalogue, view
 from colonnade.reproduce.cells import value
 from colonnade.reproduce.exhibit import PSNR, SECONDS, SSIM, Planned, Size
 from colonnade.reproduce.flow import Watch
+from colonnade.reproduce.queue import Job
 from colonnade.reproduce.view import Content
 
 BAR = 24
@@ -156,3 +157,24 @@ def show_shelf(rows: list[dict[str, Any]], console: Console) -> None:
     for row in rows:
         table.add_row(row["name"], row["title"], str(row["fast_runs"]), str(row["full_runs"]))
     console.print(table)
+
+
+def show_missing(jobs: Sequence[Job], console: Console) -> None:
+    """What is missing of each table, and what it would take; a ~ where nothing alike is known."""
+    table = RichTable("Table", box=None)
+    for heading in ("Missing", "Shortest", "All, one after the other"):
+        table.add_column(heading, justify="right")
+    table.add_column("Held back")
+    together: dict[tuple[str, str], list[Job]] = {}
+    for job in jobs:
+        together.setdefault((job.table, job.held), []).append(job)
+    for (name, held), same in together.items():
+        sign = "~" if any(job.guessed for job in same) else ""
+        shortest = min(job.seconds for job in same)
+        whole = sum(job.seconds for job in same)
+        times = (sign + units.duration(seconds) for seconds in (shortest, whole))
+        table.add_row(name, str(len(same)), *times, held)
+    console.print(table)
+    ready = [job for job in jobs if not job.held]
+    takes = units.duration(sum(job.seconds for job in ready))
+    console.print(Text(f"{len(ready)} runs can be made, about {takes} one after the other"))

@@ -16,6 +16,7 @@ from colonnade.reproduce.view import Content
 
 def write(content: Content, out: Path) -> None:
     """table.json and table.md in the folder `out`."""
+    out.mkdir(parents=True, exist_ok=True)
     store.write_text(json.dumps(content, indent=1, ensure_ascii=False), out / "table.json")
     store.write_text(markdown(content), out / "table.md")
 
