@@ -21,6 +21,7 @@ ColonnadeError
 │   ├── Denied                what the party's own policy does not let out
 │   ├── MaskError             a value that no mask can hide, a mask that would be used twice
 │   ├── BudgetSpent           a release that the privacy budget does not allow any more
+│   ├── JournalError          a journal that was cut, changed or lost, or cannot be written
 │   └── Diverged              numbers that no protection covers: the training has diverged
 ├── Deadlock                  every role waits for another
 └── RoleFailed                a role raised: whose it was, and where
@@ -130,6 +131,10 @@ class MaskError(SecurityError):
 
 class BudgetSpent(SecurityError):
     """A release that the privacy budget does not allow any more."""
+
+
+class JournalError(SecurityError):
+    """A party's journal, or what it anchors, that was cut, changed, lost, or cannot be written."""
 
 
 class Diverged(SecurityError):

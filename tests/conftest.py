@@ -84,6 +84,14 @@ def _ctrl_c_is_heard() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _journals_lie_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Not in the home of whoever runs the tests; processes that tests start see it, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data-home")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def _lazy(_ctrl_c_is_heard: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lazy]:
     lazy = Lazy(tmp_path_factory.mktemp("n"))

@@ -1,0 +1,92 @@
+"""Two ways to count that cost one synchronised entry for many events.
+
+    tally = Tally(journal, "embedding", names)        # names of the party's records, in its order
+    tally.book("run 3f, train, epoch 4")              # every record once more, if not yet for this
+    tally.counts                                      # by record, over all runs
+
+    mark = Mark(journal, "steps of run 3f")
+    mark.reach(812)                                   # on the disk before it is true
+    mark.bound                                        # what earlier processes cannot have passed
+
+What was booked and not used counts as used. What is done again after a crash has the same key or
+number as before, and is counted once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from colonnade.journal.journal import Journal
+from colonnade.journal.rows import Names
+
+AHEAD = 256  # numbers that one entry books
+
+
+class Tally:
+    """How often each record was counted under one name, in all runs of this journal."""
+
+    def __init__(self, journal: Journal, name: str, records: Names) -> None:
+        self._journal, self.name, self._records = journal, name, records
+        self._counts = np.zeros(len(records), dtype=np.int64)
+        self._keys: set[str] = set()
+        self._seen = 0  # entries of the journal
+        self._take_in()
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """By record, in the order in which they were given, as far as the journal was read."""
+        self._take_in()
+        return self._counts.copy()
+
+    @property
+    def distinct(self) -> int:
+        """How many different records were ever counted under this name, these ones or others."""
+        lists = {str(e["rows"]) for e in self._journal.entries("count", name=self.name)}
+        found = [self._journal.lists.read(one) for one in sorted(lists)]
+        return len(np.unique(np.concatenate(found))) if found else 0
+
+    def book(self, key: str, positions: NDArray[np.integer] | None = None, times: int = 1) -> bool:
+        """Count these records, or all, so often; False if this key was counted before."""
+        if key in self._keys:
+            return False
+        with self._journal.turn():
+            self._take_in()
+            if key in self._keys:
+                return False
+            records = self._records if positions is None else self._records[positions]
+            rows = self._journal.lists.keep(records)
+            self._journal.append("count", name=self.name, key=key, rows=rows, times=times)
+        self._take_in()
+        return True
+
+    def _take_in(self) -> None:
+        since, self._seen = self._seen, self._journal.anchor.entries
+        if since == self._seen:
+            return
+        for entry in self._journal.entries("count", since, name=self.name):
+            self._keys.add(str(entry["key"]))
+            counted = np.isin(self._records, self._journal.lists.read(str(entry["rows"])))
+            self._counts += counted * int(entry["times"])
+
+
+class Mark:
+    """A number that only rises, such as the highest step that was begun."""
+
+    def __init__(self, journal: Journal, name: str) -> None:
+        self._journal, self.name = journal, name
+        found = [int(entry["below"]) for entry in journal.entries("mark", name=name)]
+        self._booked = found[-1] if found else 0
+        self.bound = self._booked
+
+    def reach(self, number: int) -> None:
+        """Say that this number is reached, before it is: it is on the disk when this returns."""
+        if number >= self._booked:
+            self._booked = number + AHEAD
+            self._journal.append("mark", name=self.name, below=self._booked)
+
+    def settle(self, number: int) -> None:
+        """Nothing from this number on was reached: what was booked beyond is free again."""
+        if number < self._booked:
+            self._booked = number
+            self._journal.append("mark", name=self.name, below=number)
