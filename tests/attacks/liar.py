@@ -1,0 +1,93 @@
+"""A certified member that lies: patches what a plan says, then is `colonnade party` as it is.
+
+python liar.py '{"party2": ["claim_accuracy"]}' --federation …
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from colonnade.cli.main import main as colonnade
+from colonnade.deploy import records
+from colonnade.deploy.records import Records
+
+
+def main(arguments: Sequence[str]) -> int:
+    plan = json.loads(arguments[0])
+    me = arguments[arguments.index("--name") + 1]
+    for lie in plan.get(me, ()):
+        globals()[lie](me)
+    return colonnade(["party", *arguments[1:]])
+
+
+# ---- lies about the end --------------------------------------------------------------------------
+
+
+def _forge(change: Any) -> None:
+    """Change what is told to the hub, and leave the liar's own files as they are."""
+    plain = Records.account
+
+    def account(self: Records, *rest: Any) -> Any:
+        return change(plain(self, *rest))
+
+    Records.account = account  # type: ignore[method-assign]
+    # An honest party looks at its own account too, which a liar does not.
+    if hasattr(records, "check"):
+        records.check = lambda told, *_: told
+
+
+def tell_nothing(me: str) -> None:
+    _forge(lambda told: {})
+
+
+def claim_accuracy(me: str) -> None:
+    """About itself, although it holds no labels."""
+    _forge(lambda told: told | {"scores": {"test": {"per_party": {me: 0.999}}}})
+
+
+def judge_in_the_holders_name(me: str) -> None:
+    def change(told: dict[str, Any]) -> dict[str, Any]:
+        scores = {
+            "per_party": {"party1": 0.999},
+            "confusion": [[9 if i == j else 0 for i in range(10)] for j in range(10)],
+            "confusion_party": "party1",
+        }
+        return told | {"scores": {"test": scores}}
+
+    _forge(change)
+
+
+def rewrite_history(me: str) -> None:
+    """The holder's losses, as another party would like them."""
+
+    def change(told: dict[str, Any]) -> dict[str, Any]:
+        return told | {
+            "history": [
+                {
+                    "phase": "train",
+                    "epoch": epoch,
+                    "of": 2,
+                    "seconds": 1e9,
+                    "others": {"party1": {"loss": 0.0, "test_accuracy": 1.0}},
+                }
+                for epoch in (1, 2)
+            ]
+        }
+
+    _forge(change)
+
+
+def slow_clock(me: str) -> None:
+    """Rows of its own that took a million seconds, in an epoch that everybody has."""
+
+    def change(told: dict[str, Any]) -> dict[str, Any]:
+        row = {"phase": "train", "epoch": 1, "of": 2, "seconds": 1e6, "loss": 0.5}
+        return told | {"history": [row]}
+
+    _forge(change)
+
+
+def warn_in_the_runs_name(me: str) -> None:
+    _forge(lambda told: told | {"remarks": ["party1's labels are wrong"], "warnings": ["stop it"]})
