@@ -30,7 +30,7 @@ from colonnade.data.own import OwnFile, described, read
 from colonnade.deploy.connect import connect, signals
 from colonnade.deploy.records import Log, Say
 from colonnade.deploy.setup import Setup, party_of
-from colonnade.errors import DataError, MethodError, RunError
+from colonnade.errors import CodecError, DataError, MethodError, RunError
 from colonnade.partition import View
 from colonnade.results import folder as folders
 from colonnade.results.result import read_json
@@ -117,6 +117,11 @@ class _NothingKept:
 
     def may_lose(self, absent: frozenset[str]) -> str:
         return "Name who is absent, at every party, to predict without them. "
+
+    def check_account(self, sender: str, told: Mapping[str, Any]) -> Mapping[str, Any]:
+        if told:
+            raise CodecError(f"'{sender}' sent an account of its work, and a prediction has none")
+        return told
 
 
 def _role(

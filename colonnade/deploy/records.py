@@ -24,7 +24,7 @@ from colonnade.assembly import write_common
 from colonnade.deploy.setup import Setup
 from colonnade.errors import ColonnadeError, MethodError, RunError
 from colonnade.results import folder as folders
-from colonnade.results.account import account
+from colonnade.results.account import Speaker, account, check
 from colonnade.results.observer import Observer
 from colonnade.results.result import read_json
 from colonnade.results.writer import ResultFile, Status
@@ -142,6 +142,12 @@ class Records:
             return f"{error}. "
         return ""
 
+    def check_account(self, sender: str, told: Mapping[str, Any]) -> Mapping[str, Any]:
+        """What a party tells of its work, if it is its to tell."""
+        setup, settings = self._setup, self._setup.settings
+        method, holder = settings.found.method, setup.federation.holder
+        return check(told, Speaker.of(sender, method, settings.options, setup.cast, holder))
+
     # ---- results -------------------------------------------------------------------------------
 
     def account(self, party: Party, leftover: list[str]) -> dict[str, Any]:
@@ -190,7 +196,7 @@ class Records:
         try:
             if self.party is not None and not (self._folder / "weights.part").exists():
                 told = account(self.party, self._setup.federation.holder)  # its role has not ended
-                told["classes"] = list(self.party.classes)
+                told |= {"classes": list(self.party.classes), "warnings": []}
                 store.write_text(json.dumps(told), self._folder / "account.json")
             self._write_result(status, problem)
         except (OSError, RunError) as error:
@@ -213,7 +219,6 @@ class Records:
         if setup.name != setup.federation.hub:
             accounts = {setup.name: own} if own else {}
         classes = own.get("classes") or (party.classes if party is not None else ())
-        warnings = [line for told in accounts.values() for line in told.get("warnings", [])]
         self._result.write(
             status,
             problem,
@@ -221,7 +226,8 @@ class Records:
             accounts=accounts,
             setup=self.ready,
             head=self.book.head,
-            warnings=[*warnings, *remarks],
+            warnings=remarks,
+            own=[setup.name],
         )
 
 

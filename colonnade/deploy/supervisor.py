@@ -413,9 +413,14 @@ def _joined(
         for name, common in plainly(names, settings.align).items():
             assembly.parties[name].take(common)
     hub = hub_of(settings, assembly)
-    telling = [hub, *(n for n in places if n != hub and settings.found.method.membership.elastic)]
-    results = [places[n] / "result.json" for n in telling]
-    told = [w for path in results if path.exists() for w in read_json(path)["warnings"]]
+    told: dict[str, list[str]] = {
+        name: read_json(place / "result.json")["warnings"]
+        for name, place in places.items()
+        if (place / "result.json").exists()
+    }
+    if settings.found.method.membership.elastic:  # else the hub's has all it heard
+        others = {name: {"warnings": told[name]} for name in told.keys() - {hub}}
+        accounts = {n: {**a, **others.get(n, {})} for n, a in accounts.items()}
     return file.write(
         status,
         problem,
@@ -423,7 +428,8 @@ def _joined(
         accounts=accounts,
         setup=driver.ready,
         head=head,
-        warnings=[*driver.warnings, *assembly.warnings, *told],  # the hub's has all it heard
+        warnings=[*driver.warnings, *assembly.warnings, *told.get(hub, ())],
+        own=[hub],
     )
 
 

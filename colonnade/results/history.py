@@ -10,17 +10,20 @@ from colonnade.results.result import NOT_LOGGED
 
 
 def history(
-    entries: Mapping[str, list[dict[str, Any]]], parties: list[str]
+    entries: Mapping[str, list[dict[str, Any]]], parties: list[str], judge: str = ""
 ) -> list[dict[str, Any]]:
-    """One row per phase and epoch, with the numbers of every party that logged any."""
+    """One row per phase and epoch, with the numbers of every party that logged any. Where the judge
+    of all speaks of a row or a party, its numbers and seconds stand, whoever says otherwise."""
     rows: dict[tuple[str, int], dict[str, Any]] = {}
-    for name, own_entries in entries.items():
-        for entry in own_entries:
+    last_word = [judge] if judge in entries else []
+    for name in (*entries, *last_word):
+        for entry in entries[name]:
             key = (entry["phase"], entry["epoch"])
             row = rows.setdefault(
                 key, {"epoch": key[1], "phase": key[0], "seconds": 0.0, "parties": {}}
             )
-            row["seconds"] = max(row["seconds"], entry["seconds"])
+            slowest = 0.0 if name == judge else row["seconds"]
+            row["seconds"] = max(slowest, entry["seconds"])
             own = {k: v for k, v in entry.items() if k not in NOT_LOGGED}
             for whose, numbers in {name: own, **entry.get("others", {})}.items():
                 if numbers:  # JSON has neither NaN nor infinity
@@ -45,11 +48,14 @@ def divergence(rows: list[dict[str, Any]]) -> list[str]:
     return list(found.values())
 
 
-def metrics(scores: Mapping[str, Mapping[str, Any]], holder: str) -> dict[str, Any]:
-    """The last evaluation of every split that was scored."""
+def metrics(
+    scores: Mapping[str, Mapping[str, Any]], holder: str, judge: str = ""
+) -> dict[str, Any]:
+    """The last evaluation of every split that was scored; the judge of all has the last word."""
     found: dict[str, Any] = {}
-    for own in scores.values():
-        for split, measures in own.items():
+    last_word = [judge] if judge in scores else []
+    for name in (*scores, *last_word):
+        for split, measures in scores[name].items():
             nothing = dict.fromkeys(("accuracy", "confusion", "confusion_party"))
             entry = found.setdefault(split, {**nothing, "per_party": {}})
             for measure, values in measures.items():

@@ -17,6 +17,7 @@ from typing import Any, Literal
 from colonnade import store
 from colonnade.config import Config
 from colonnade.results import folder as folders
+from colonnade.results.account import attributed, judge_of
 from colonnade.results.environment import environment
 from colonnade.results.history import divergence, history, metrics
 from colonnade.results.result import Result
@@ -66,6 +67,7 @@ class ResultFile:
         wire: Mapping[str, Any] | None = None,
         head: str = "",
         warnings: Iterable[str] = (),
+        own: Iterable[str] | None = None,
     ) -> Result:
         """Write what is known now, of a run that has ended.
 
@@ -76,13 +78,16 @@ class ResultFile:
                   `head`
         warnings  of the data and the runtime; those of the method, of the parties, and about a
                   loss that is not finite stand before and after them
+        own       whose texts need no name before them; default: everybody's, in one process
         """
         settings = self.settings
+        judge = judge_of(settings.found.method, self.cast, self.holder)
+        mine = frozenset(self.cast if own is None else own)
         if wire is None:
             rows = ledger.read(self.folder / "ledger.jsonl")
             wire = {**ledger.summarise(rows, settings.kinds), "head": head}
         rows_of_training = history(
-            {party: told["history"] for party, told in accounts.items()}, list(self.cast)
+            {party: told["history"] for party, told in accounts.items()}, list(self.cast), judge
         )
         lent = settings.found.method.rows.everyone_labelled(settings.options)
         content = {
@@ -94,32 +99,39 @@ class ResultFile:
             "runtime": self.runtime,
             "status": status,
             "error": error,
-            "warnings": self._warnings(accounts, warnings, rows_of_training),
+            "warnings": self._warnings(accounts, warnings, rows_of_training, mine),
             "config": settings.resolved(),
             "config_sha256": settings.sha256(),
             "data": {**data, **({"labels_lent": True} if lent else {})},
             "parties": list(self.cast),
             "roles": dict(self.cast),
-            "metrics": metrics({p: told["scores"] for p, told in accounts.items()}, self.holder),
+            "metrics": metrics(
+                {p: told["scores"] for p, told in accounts.items()}, self.holder, judge
+            ),
             "history": rows_of_training,
             "wire": dict(wire),
-            "timing": self._timing(accounts, rows_of_training, setup),
+            "timing": self._timing(accounts, rows_of_training, setup, judge),
             "weights_sha256": {party: told["weights_sha256"] for party, told in accounts.items()},
             "environment": environment(settings),
         }
         return _written(content, self.folder)
 
     def _warnings(
-        self, accounts: Accounts, warnings: Iterable[str], rows: list[dict[str, Any]]
+        self,
+        accounts: Accounts,
+        warnings: Iterable[str],
+        rows: list[dict[str, Any]],
+        own: frozenset[str],
     ) -> list[str]:
         """Each once: several parties may say the same."""
         settings = self.settings
-        remarks = (text for told in accounts.values() for text in told.get("remarks", ()))
         caveats = settings.found.method.about.caveats(settings.options)
-        return list(dict.fromkeys([*caveats, *remarks, *warnings, *divergence(rows)]))
+        known = list(warnings)
+        told = attributed(accounts, own, [*caveats, *known])
+        return list(dict.fromkeys([*caveats, *told, *known, *divergence(rows)]))
 
     def _timing(
-        self, accounts: Accounts, rows: list[dict[str, Any]], setup: float
+        self, accounts: Accounts, rows: list[dict[str, Any]], setup: float, judge: str
     ) -> dict[str, Any]:
         by_phase: dict[str, float] = {}
         for row in rows:
@@ -129,7 +141,9 @@ class ResultFile:
         # A server may have more rounds than anybody has epochs.
         trained = [
             row for row in rows if row["phase"] == "train" and row["parties"].keys() - helpers
-        ] or rows
+        ]
+        judged = [row for row in trained if judge in row["parties"]]
+        trained = judged or trained or rows
         return {
             "seconds_total": self.earlier + time.perf_counter() - self.began,
             "seconds_per_epoch": [row["seconds"] for row in trained],

@@ -101,7 +101,7 @@ def _goes_on(session: Session, sender: str, going: Going) -> None:
 
 
 def _done(session: Session, sender: str, done: Done) -> None:
-    session.done[sender] = done.account
+    session.done[sender] = session.keeper.check_account(sender, done.account)
     session.roles_over.add(sender)
 
 

@@ -88,6 +88,10 @@ class Keeper(Protocol):
         """Why the method cannot go on without these; "" if it can."""
         ...
 
+    def check_account(self, sender: str, told: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The account of a party whose role has ended; a CodecError if it may not say that."""
+        ...
+
 
 class Session:
     """One party's part in a run, from the first connection to the last."""

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 from nursery import Nursery
 
 import colonnade
+from colonnade.config.federation import Federation, load
+from colonnade.deploy.nvflare.submit import Outcome, _joined
 from colonnade.deploy.supervisor import Options
 from colonnade.errors import RoleFailed
+from colonnade.results.writer import ResultFile
 
 LIAR = Path(__file__).with_name("liar.py")
 TREE = {
@@ -46,13 +50,12 @@ def honest(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 @pytest.mark.parametrize(
     ("lie", "why"),
     [
-        ("tell_nothing", "'history' is missing"),
+        ("tell_nothing", "'classes' is missing"),
         ("claim_accuracy", "it holds no labels"),
-        ("judge_in_the_holders_name", "of 'party1'"),
+        ("judge_in_the_holders_name", "it holds no labels"),
         ("rewrite_history", "of 'party1'"),
     ],
 )
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_an_account_that_speaks_for_others_is_refused_and_its_sender_named(
     lie: str, why: str, nursery: Nursery, tmp_path: Path
 ) -> None:
@@ -62,15 +65,13 @@ def test_an_account_that_speaks_for_others_is_refused_and_its_sender_named(
         trained(nursery, tmp_path, party3=[lie])
     except RoleFailed as refusal:
         said = str(refusal)
-        assert "CodecError" in said or "'party3'" in said
-        assert "'party3' sent an account" in said and why in said
+        assert "CodecError: 'party3' sent an account" in said and why in said
         assert "Traceback" not in said
         return
     raise AssertionError("the forged account was taken")
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_what_a_member_says_of_itself_changes_nobody_elses_numbers(
     honest: dict[str, Any], nursery: Nursery, tmp_path: Path
 ) -> None:
@@ -85,3 +86,113 @@ def test_what_a_member_says_of_itself_changes_nobody_elses_numbers(
     assert found["timing"]["by_phase"]["train"] < 100
     said = [line for line in found["warnings"] if "wrong" in line or "stop it" in line]
     assert len(said) == 2 and all(line.startswith("'party3' says: ") for line in said)
+
+
+# ---- through an engine ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    tree = {
+        "name": "ours",
+        "run": {"method": "splitnn"},
+        "parties": {
+            "bank": {"address": "a.org:1", "signing_key": "ab" * 32},
+            "telco": {"signing_key": "cd" * 32},
+        },
+    }
+    (tmp_path / "federation.toml").write_text(tomli_w.dumps(tree))
+    return load(tmp_path / "federation.toml")
+
+
+def site(name: str, other: str, kind: str, **account: Any) -> dict[str, Any]:
+    """What an honest site tells."""
+    told = {
+        "history": [
+            {"phase": "train", "epoch": 1, "of": 1, "seconds": 1.0}
+            | ({"loss": 0.5} if name == "bank" else {})
+        ],
+        "scores": {"test": {"per_party": {"bank": 0.25}}} if name == "bank" else {},
+        "spent": {},
+        "remarks": [],
+        "weights_sha256": "ef" * 32,
+        "classes": ["no", "yes"],
+        "warnings": [],
+    }
+    flow = {"sender": name, "receiver": other, "kind": kind, "messages": 1, "bytes": 8}
+    return {
+        "account": told | account,
+        "wire": {"flows": [flow], "by_phase": {"train": {"bytes": 8, "messages": 1}}},
+        "rounds": 2,
+        "data": {"name": "own", "train_rows": 4, "test_rows": 4, "classes": [], "partition": ""},
+        "warnings": [],
+        "log": "",
+    }
+
+
+def submitted(federation: Federation, folder: Path, telco: Any) -> dict[str, Any]:
+    """The result of a job whose second site tells this."""
+    run, name = federation.run, federation.holder
+    folder.mkdir()
+    file = ResultFile.begin(folder, run, "nvflare", federation.cast, name)
+    sites = {"bank": site("bank", "telco", "gradient"), "telco": telco}
+    return _joined(federation, file, Outcome("FINISHED", [], sites, 0.0)).content
+
+
+def test_an_honest_site_is_believed(federation: Federation, tmp_path: Path) -> None:
+    found = submitted(federation, tmp_path / "run", site("telco", "bank", "embedding"))
+    assert (found["status"], found["error"]) == ("finished", "")
+    assert (found["wire"]["bytes"], found["wire"]["messages"], found["wire"]["rounds"]) == (
+        16,
+        2,
+        2,
+    )
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"account": {}},
+        {"account": []},
+        {"account": 3},
+        "nothing",
+        None,
+        {"scores": {"test": {"per_party": {"telco": 1.0}}}},
+        {"scores": {"test": {"per_party": {"bank": 1.0}}}},
+        {"scores": {"test": {"accuracy": {"telco": 1.0}}}},
+        {"scores": {"test": {"confusion": [[9]], "confusion_party": "bank"}}},
+        {"scores": {"test": {"ppm": {"bank": 1.0}}}},
+        {"scores": {"test": {"ppm": {"telco": float("nan")}}}},
+        {"scores": {"x" * 1000: {}}},
+        {"history": [{"phase": "train", "epoch": 1, "of": 1, "seconds": float("inf")}]},
+        {"history": [{"phase": "train", "epoch": 1, "of": 1, "seconds": 1, "loss": 10**400}]},
+        {"history": [{"phase": "train", "epoch": 1, "of": 1, "seconds": 1, "loss": "low"}]},
+        {"history": [{"phase": "train", "epoch": True, "of": 1, "seconds": 1}]},
+        {"history": [{"phase": "a\nb", "epoch": 1, "of": 1, "seconds": 1}]},
+        {"history": [{"phase": "train", "epoch": 1, "of": 1, "seconds": 1}] * 2},
+        {"history": [{"others": {"bank": {"loss": 0.0}}}]},
+        {"spent": {"masking": -1.0}},
+        {"remarks": ["x" * 100_000]},
+        {"remarks": ["x"] * 100_000},
+        {"weights_sha256": "x"},
+        {"rounds": "many", "history": 3},
+        {"wire": {"flows": [{"sender": "bank", "receiver": "telco", "kind": "gradient"}]}},
+        {"wire": {"flows": [], "by_phase": {"train": {"bytes": 10**30, "messages": 1}}}},
+        {"data": {"classes": {"a": 1}}},
+    ],
+)
+def test_a_site_cannot_speak_for_another(lie: Any, federation: Federation, tmp_path: Path) -> None:
+    """A site of an engine tells whatever it likes at the end; the label holder's numbers are those
+    it told itself, nothing is a traceback, and the problem bears the site's name."""
+    told: Any = lie
+    if isinstance(lie, dict):
+        told = site("telco", "bank", "embedding")
+        for key, value in lie.items():
+            (told if key in told else told["account"])[key] = value
+    found = submitted(federation, tmp_path / "run", told)
+    assert found["metrics"]["test"]["accuracy"] == 0.25
+    assert found["metrics"]["test"]["per_party"] == {"bank": 0.25}
+    assert found["metrics"]["test"]["confusion"] is None
+    assert [row["parties"] for row in found["history"]] == [{"bank": {"loss": 0.5}}]
+    assert found["history"][0]["seconds"] == 1.0 and found["wire"]["bytes"] in (8, 16)
+    assert found["status"] == "failed" and "'telco'" in found["error"]

@@ -14,7 +14,7 @@ from nvflare.apis.shareable import Shareable
 from nvflare.widgets.info_collector import InfoCollector
 
 from colonnade import store
-from colonnade.deploy.nvflare import job
+from colonnade.deploy.nvflare import job, told
 
 GRACE_SECONDS = 10.0  # when a site has failed, for the others to say how far they are
 
@@ -41,10 +41,10 @@ class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
             self.system_panic(f"refused before training: {'; '.join(self._refused)}", fl_ctx)
             return
         self._ask(job.TAKE_PART, abort_signal, fl_ctx)
-        failed = {name: told["problem"] for name, told in self._told.items() if "problem" in told}
+        failed = {name: said["problem"] for name, said in self._told.items() if "problem" in said}
         if failed and not abort_signal.triggered:
-            told = "; ".join(f"'{name}': {problem}" for name, problem in failed.items())
-            self.system_panic(told, fl_ctx)  # which stops those that have not noticed
+            why = "; ".join(f"'{name}': {problem}" for name, problem in failed.items())
+            self.system_panic(why, fl_ctx)  # which stops those that have not noticed
 
     def start_controller(self, fl_ctx: Any) -> None: ...
 
@@ -63,16 +63,16 @@ class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
             data = fl_ctx.get_prop(FLContextKey.EVENT_DATA)
             party = job.party_of(str(data.get_peer_prop(ReservedKey.IDENTITY_NAME, "")))
             if party in self._parties:
-                self._hear(party, json.loads(data["told"]))
+                self._hear(party, told.progress(data["told"]))
         elif event_type == InfoCollector.EVENT_TYPE_GET_STATS:
             collector = fl_ctx.get_prop(InfoCollector.CTX_KEY_STATS_COLLECTOR)
             shown = {"events": list(self._events), "now": dict(self._now)}
             collector.set_info(job.STATS, {"told": json.dumps(shown)})
 
-    def _hear(self, party: str, told: dict[str, Any]) -> None:
-        if "epoch" in told:
-            self._events.append([party, told])
-        self._now.setdefault(party, {}).update({k: v for k, v in told.items() if k != "epoch"})
+    def _hear(self, party: str, said: dict[str, Any]) -> None:
+        if "epoch" in said:
+            self._events.append([party, said])
+        self._now.setdefault(party, {}).update({k: v for k, v in said.items() if k != "epoch"})
 
     def _ask(self, task: str, abort_signal: Any, fl_ctx: Any) -> None:
         """One call at every site; returns when all have answered, or soon after one has failed."""
@@ -86,12 +86,8 @@ class Conductor(Controller):  # type: ignore[misc]  # NVFlare has no types
 
     def _answered(self, client_task: Any, fl_ctx: Any) -> None:
         name, result = job.party_of(client_task.client.name), client_task.result
-        told = result.get("told")
-        self._told[name] = (
-            json.loads(told)
-            if told
-            else {"problem": f"the engine says {result.get_return_code()}: see the site's log"}
-        )
+        otherwise = f"the engine says {result.get_return_code()}: see the site's log"
+        self._told[name] = told.answer(result.get("told"), otherwise)
         if "problem" in self._told[name]:
             timer = threading.Timer(GRACE_SECONDS, self.cancel_task, [client_task.task])
             timer.daemon = True

@@ -22,7 +22,7 @@ from typing import Any
 
 from colonnade import store
 from colonnade.config.federation import Federation
-from colonnade.deploy.nvflare import job, kits
+from colonnade.deploy.nvflare import job, kits, told
 from colonnade.errors import FederationError, RoleFailed, RunError
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer, Tally
@@ -191,21 +191,21 @@ class Console:
         """What the server's part of a running job tells about it."""
         try:
             stats = self._api.show_stats(number, "server")
-            told: dict[str, Any] = json.loads(stats["server"][job.STATS]["told"])
+            shown: dict[str, Any] = json.loads(stats["server"][job.STATS]["told"])
         except Exception:  # noqa: BLE001 - it is just starting, or just ending
             return {"now": {}, "events": []}
-        return told
+        return shown
 
     def _fetch(self, number: str, status: str, ready: float, folder: Path) -> Outcome:
         place = folder / "engine"
         shutil.rmtree(place, ignore_errors=True)
         found = Path(self._api.download_job_result(number, str(place)))
         files = list(found.rglob(job.TOLD))
-        told = read_json(files[0]) if files else {"refused": [], "sites": {}}
+        said = read_json(files[0]) if files else {"refused": [], "sites": {}}
         events = next(iter(found.rglob("tb_events")), None)
         if events is not None:
             shutil.copytree(events, folder / "tensorboard", dirs_exist_ok=True)
-        return Outcome(status, told["refused"], told["sites"], ready)
+        return Outcome(status, said["refused"], said["sites"], ready)
 
 
 def kit_of(run: Path) -> Path:
@@ -259,39 +259,44 @@ def _manifest(run: Path) -> dict[str, Any]:
 
 def _joined(federation: Federation, file: ResultFile, outcome: Outcome) -> Result:
     """result.json of all sites that told something."""
-    told = {name: outcome.sites[name] for name in federation.names if name in outcome.sites}
-    for name, site in told.items():
+    sites = {
+        name: told.checked(outcome.sites[name], name, federation)
+        for name in federation.names
+        if name in outcome.sites
+    }
+    for name, site in sites.items():
         place = file.folder / "sites" / name
         place.mkdir(parents=True, exist_ok=True)
-        store.write_text(site.get("log", ""), place / "log.txt")
+        store.write_text(site["log"], place / "log.txt")
         store.write_text(json.dumps(site.get("account")), place / "account.json")
-    accounts = {name: site["account"] for name, site in told.items() if site.get("account")}
-    problems = [f"'{name}': {site['problem']}" for name, site in told.items() if "problem" in site]
+    accounts = {name: site["account"] for name, site in sites.items() if site.get("account")}
+    problems = [f"'{name}': {site['problem']}" for name, site in sites.items() if "problem" in site]
     finished = not problems and accounts.keys() == set(federation.names)
-    silent = [f"'{name}'" for name in federation.names if name not in told]
+    silent = [f"'{name}'" for name in federation.names if name not in sites]
     why = "; ".join(problems) or outcome.why
     if silent:
         why += f"; nothing came from {', '.join(silent)}"
     return file.write(
         "finished" if finished else "failed",
         "" if finished else why,
-        data=told.get(federation.holder, {}).get("data") or {},
+        data=sites.get(federation.holder, {}).get("data") or {},
         accounts=accounts,
         setup=outcome.ready,
-        wire=merged_wire(told),
-        warnings=told.get(federation.hub, {}).get("warnings", []),
+        wire=merged_wire(sites, federation.hub),
+        warnings=sites.get(federation.hub, {}).get("warnings", []),  # it has heard everybody's
+        own=[federation.hub],
     )
 
 
-def merged_wire(told: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The `wire` of all, from what each site has sent."""
-    total: dict[str, Any] = {"bytes": 0, "messages": 0, "rounds": 0}
+def merged_wire(sites: Mapping[str, Mapping[str, Any]], hub: str) -> dict[str, Any]:
+    """The `wire` of all, from what each site has sent; the rounds as the hub has counted them."""
+    total: dict[str, Any] = {"bytes": 0, "messages": 0}
+    total["rounds"] = sites.get(hub, {}).get("rounds", 0)
     total |= {"by_kind": {}, "by_party": {}, "by_phase": {}, "flows": []}
-    for site in told.values():
+    for site in sites.values():
         wire = site.get("wire") or {}
         for key in ("bytes", "messages"):
             total[key] += wire.get(key, 0)
-        total["rounds"] = max(total["rounds"], site.get("rounds", 0))
         total["flows"] += wire.get("flows", [])
         for part in ("by_kind", "by_party", "by_phase"):
             for name, numbers in wire.get(part, {}).items():
