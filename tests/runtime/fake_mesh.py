@@ -55,8 +55,8 @@ class FakeMesh:
     def refused(self) -> dict[str, int]:
         return {}
 
-    def up(self, peer: str, anew: bool = True) -> None:
-        self.inbox.put(Up(self.links[peer], anew))  # type: ignore[arg-type]
+    def up(self, peer: str, new: bool = True) -> None:
+        self.inbox.put(Up(self.links[peer], new))  # type: ignore[arg-type]
 
     def say(self, peer: str, word: str, content: Any) -> None:
         control = Control(word, json.dumps(content))
