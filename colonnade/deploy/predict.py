@@ -22,7 +22,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade import store
 from colonnade.align.phase import COMMON, aligned
 from colonnade.assembly import OwnRows, ids_of, of
 from colonnade.data import Column, Preparation, Split
@@ -42,6 +41,7 @@ from colonnade.runtime.drive import drive, reproducible
 from colonnade.wire import Kind, Ledger, Peer, Recv, Value, Wire
 
 SPLIT = "predict"
+AGAIN = "train again with the others, in a new run"
 
 
 def rows_for(
@@ -225,8 +225,7 @@ def _saved(run: Path, party: str, unfinished: bool = False) -> dict[str, Any]:
     if not (run / "weights" / f"{party}.json").exists():
         whose = ", ".join(file.stem for file in (run / "weights").glob("*.json"))
         raise RunError(f"{run} is the folder of '{whose}', not of '{party}'")
-    saved: dict[str, Any] = store.load(run / "weights" / party)
-    return saved
+    return folders.load_weights(run / "weights", party, AGAIN)
 
 
 def _newest(run: Path, party: str) -> dict[str, Any]:
@@ -235,8 +234,7 @@ def _newest(run: Path, party: str) -> dict[str, Any]:
         place = folders.newest_weights(run, party)
         try:
             if place is not None:
-                found: dict[str, Any] = store.load(place / party)
-                return found
+                return folders.load_weights(place, party, AGAIN)
         except RunError:
             if not patient:
                 raise

@@ -50,6 +50,8 @@ def train(
     recorder = Recorder(folder / "record", settings.run.record) if settings.run.record else None
     checkpoints = Checkpoints(folder / "checkpoints", list(parties), book.flush)
     _restore(settings, parties, attempt, checkpoints, starts)
+    for damage in checkpoints.damaged:
+        observer.note(damage)
     _identify(settings, parties, attempt)
     for party in parties.values():
         party.on_epoch, party.on_checkpoint = observer.epoch, checkpoints.save
@@ -82,7 +84,7 @@ def train(
                 accounts={n: account(party, assembly.holder) for n, party in parties.items()},
                 setup=setup,
                 head=book.head,
-                warnings=[*assembly.warnings, *warnings],
+                warnings=[*assembly.warnings, *checkpoints.damaged, *warnings],
             )
     _keep(settings, parties, folder)
     checkpoints.clear()  # they have done their work

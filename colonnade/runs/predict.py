@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade import data, report, store
+from colonnade import data, report
 from colonnade.align.phase import plainly
 from colonnade.assembly import (
     POOLED,
@@ -45,7 +45,6 @@ from colonnade.runtime.drive import reproducible
 from colonnade.wire import Ledger, Wire
 
 SPLIT = "predict"
-SAVED = {"weights", "shape", "view", "preparation", "columns"}
 
 
 @dataclass(frozen=True)
@@ -401,11 +400,8 @@ class Trained:
 
     def saved(self, name: str) -> dict[str, Any]:
         """What a party has trained, and how its rows are prepared."""
-        path = self.path / "weights" / name
-        saved = store.load(path)
-        if not isinstance(saved, dict) or saved.keys() != SAVED:
-            raise RunError(f"{path}.json is damaged: it does not hold the models of '{name}'")
-        return saved
+        again = f"train again: colonnade run {self.path / 'config.toml'}"
+        return folders.load_weights(self.path / "weights", name, again)
 
     def _preparation(self, name: str) -> tuple[Preparation | None, list[int]]:
         saved = self.saved(name)

@@ -197,6 +197,9 @@ class Session:
         """Wait until it is agreed where to begin; None once only the results are missing."""
         while not self._over:
             self.playing, self.start, self.own_account = False, None, None
+            for damage in self.checkpoints.sift():
+                self.log(damage)
+                self.remark(damage)
             try:
                 start = self.membership.gather(self)
             except GoBack as reason:

@@ -396,6 +396,35 @@ def test_the_end_of_a_role_is_too_late_to_write_its_shelf(sort: str, tmp_path: P
     assert not list(tmp_path.rglob("*.npy"))
 
 
+@pytest.mark.parametrize("damaged", ["checkpoint", "last word", "shelf"])
+def test_a_party_does_not_offer_what_is_damaged(damaged: str, tmp_path: Path) -> None:
+    """Nor its last word, which would stand for a checkpoint that it does not have."""
+    checkpoints = OwnCheckpoints(tmp_path, lambda: None)
+    me = party()
+    with_a_shelf(me, checkpoints.save)
+    checkpoints.finish(me)
+    assert list(checkpoints.sift()) == [] and checkpoints.finished
+    labels = checkpoints.held()
+    place = {
+        "checkpoint": sorted(tmp_path.glob("0*.safetensors"))[-1],
+        "last word": tmp_path / "finished.json",
+        "shelf": tmp_path / "shelf" / "bank.maps.npy",
+    }[damaged]
+    data = bytearray(place.read_bytes())
+    data[-3] ^= 4
+    place.write_bytes(data)
+    told = list(checkpoints.sift())
+    kept = {"checkpoint": labels[:-1], "last word": labels, "shelf": labels[:1]}[damaged]
+    assert checkpoints.held() == kept and not checkpoints.finished
+    assert all("is damaged and is not used" in line for line in told)
+    back = checkpoints.go_back(kept[-1])
+    assert back is not None
+    resumed = party()
+    resumed.resume(back)
+    with_a_shelf(resumed, checkpoints.save)
+    assert list(checkpoints.sift()) == [] and checkpoints.held() == labels
+
+
 def test_the_methods_own_state_survives() -> None:
     me = party()
     me.state["alpha"] = torch.ones(3)
