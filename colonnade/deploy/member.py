@@ -17,6 +17,7 @@ from colonnade.deploy.connect import connect, signals
 from colonnade.deploy.records import Records, Say
 from colonnade.deploy.setup import Setup, party_of
 from colonnade.errors import RunError
+from colonnade.owner import private
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer
 from colonnade.results.result import Result, read_json
@@ -27,6 +28,7 @@ from colonnade.runtime.drive import reproducible
 from colonnade.wire import Peer, Wire
 
 
+@private()
 def take_part(
     setup: Setup, folder: Path, observer: Observer | None = None, say: Say | None = None
 ) -> Result:

@@ -30,6 +30,7 @@ from colonnade.deploy.connect import connect, signals
 from colonnade.deploy.records import Log, Say
 from colonnade.deploy.setup import Setup, party_of
 from colonnade.errors import DataError, MethodError, RunError
+from colonnade.owner import private
 from colonnade.partition import View
 from colonnade.results import folder as folders
 from colonnade.results.result import read_json
@@ -70,6 +71,7 @@ def rows_for(
     return rows, ids
 
 
+@private()
 def foretell(
     setup: Setup,
     run: Path,
@@ -134,6 +136,7 @@ def _role(
     return aligned(role, party, peers, settings.align)
 
 
+@private()
 def foretell_alone(
     setup: Setup,
     run: Path,

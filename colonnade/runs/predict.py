@@ -33,6 +33,7 @@ from colonnade.config import Config
 from colonnade.data import IN_MEMORY, Column, Preparation, Split
 from colonnade.data.own import Own
 from colonnade.errors import DataError, RunError
+from colonnade.owner import private
 from colonnade.partition import View
 from colonnade.results import folder as folders
 from colonnade.results.result import read
@@ -96,6 +97,7 @@ class Trained:
     result: dict[str, Any]
     config: Config
 
+    @private()
     def predict(
         self, parties: Mapping[str, Any] | NewRows | None = None, absent: Collection[str] = ()
     ) -> dict[str, Prediction]:

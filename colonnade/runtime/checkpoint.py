@@ -56,7 +56,6 @@ class Shelf:
                 for name, stem in one["shelf"].items()
             }
 
-
     def damage(self, place: Path) -> str:
         """Why a saved snapshot cannot be gone on from; empty if nothing is wrong with it."""
         try:
