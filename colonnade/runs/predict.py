@@ -389,7 +389,7 @@ class Trained:
             name,
             self.result["roles"][name],
             self.config.parties.get(name, self.config.recipe),
-            Schedule(run.seed, run.epochs, run.batch_size),
+            Schedule(run.seed, run.epochs, run.batch_size, batching=run.batching),
             splits,
             preparation,
             tuple(self.result["data"]["classes"]),
