@@ -45,7 +45,6 @@ def built(kit: Path, paths: set[str]) -> set[str]:
     return allowed
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize("name", ["bank", "shop", "localhost"])
 def test_a_job_with_another_class(name: str, provisioned: Path) -> None:
     """Whoever submits names a class of the engine, of Python or of another part of Colonnade in a
