@@ -47,6 +47,7 @@ class Setup:
     runtime: str = "process"  # for result.json
     addresses: Mapping[str, str] = field(default_factory=dict)  # instead of the federation file's
     token: str = ""  # of an engine's job: parties of another one are refused
+    simulated: bool = False  # started for a run on this machine: its journal counts for nobody
 
     @property
     def sends(self) -> tuple[Kind, ...]:

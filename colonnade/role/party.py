@@ -18,9 +18,11 @@ from torch import Tensor, nn
 
 from colonnade.data import Moves, Preparation, Split
 from colonnade.errors import ColonnadeError
+from colonnade.journal import Names
 from colonnade.partition import Rectangle, View
 from colonnade.role.batches import EVALUATION_ROWS, Batch, Intake, batched, spread
 from colonnade.role.identity import Identity
+from colonnade.role.journal import OwnJournal
 from colonnade.role.kept import Kept
 from colonnade.role.progress import Progress, Stopped
 from colonnade.role.recipe import Recipe, Schedule, make_optimizer
@@ -57,6 +59,7 @@ class Party:
         self.progress = Progress(schedule, device, self.labelled)
         self.kept = Kept(recipe, device)  # modules and optimisers, by name
         self.identity: Identity | None = None  # its signing key, if the method needs one
+        self.journal: OwnJournal | None = None  # what it must not forget; set by the run
         self.spent: dict[str, float] = defaultdict(float)  # seconds, by purpose; see `timing`
         self.state: dict[str, Any] = {}  # a method's own variables; kept in checkpoints
         self.shelf: dict[str, Tensor] = {}  # large tensors that never change: written only once
@@ -104,6 +107,14 @@ class Party:
         if self.schedule.all_rows:
             return
         self.splits = {name: split.only(rows) for name, split in self.splits.items()}
+
+    def records(self, split: str = "train") -> Names:
+        """What the rows of a split are called in the party's journal, in their order."""
+        if self.journal is None:
+            raise ColonnadeError(f"'{self.name}' has no journal: only a run gives it one")
+        rows, aligned = self.splits[split], self.common is not None and not self.schedule.all_rows
+        numbers = self.common[rows.ids.cpu()] if aligned and self.common is not None else rows.ids
+        return self.journal.names(numbers, rows.x)
 
     def keep(self, name: str, make: Callable[[], Thing]) -> Thing:
         """A module or optimiser that belongs to this party: made once, saved, restored.

@@ -33,6 +33,7 @@ from colonnade.config import Config
 from colonnade.data import IN_MEMORY, Column, Preparation, Split
 from colonnade.data.own import Own
 from colonnade.errors import DataError, RunError
+from colonnade.journal import RunJournal
 from colonnade.partition import View
 from colonnade.results import folder as folders
 from colonnade.results.result import read
@@ -397,6 +398,7 @@ class Trained:
             View.of(saved["view"]) if saved["view"] else None,
         )
         party.kept.load(saved["weights"])
+        party.journal = RunJournal.in_folder(self.path, name, run.seed)
         return party
 
     def saved(self, name: str) -> dict[str, Any]:
