@@ -27,6 +27,7 @@ from colonnade.assembly import OwnRows, ids_of, of
 from colonnade.data import Column, Preparation, Split
 from colonnade.data.own import OwnFile, described, read
 from colonnade.deploy.connect import connect, signals
+from colonnade.deploy.memory import keep_anchor, open_journal, run_journal
 from colonnade.deploy.records import Log, Say
 from colonnade.deploy.setup import Setup, party_of
 from colonnade.errors import DataError, MethodError, RunError
@@ -87,21 +88,25 @@ def foretell(
     saved = _saved(run, setup.name)
     book = Ledger(_touched(run / "ledger-predict.jsonl"), through=True)
     asked = replace(setup, task="predict")
-    session = connect(asked, book, NoCheckpoints(), _NothingKept(), log, absent=absent)
+    journal = open_journal(setup, run, read_json(run / "run.json"))
+    session = connect(asked, journal, book, NoCheckpoints(), _NothingKept(), log, absent=absent)
     party: Party | None = None
     with (
         closing(book),
+        closing(journal),
         reproducible(settings.run.threads, settings.run.device == "cuda"),
         signals(session.stop),
         session.connected(),
     ):
         while (start := session.next_start()) is not None:
             party = _party(setup, saved, tuple(classes))
+            party.journal = run_journal(setup, journal, start.run)
             if method.signs(settings.options):
                 party.identity = setup.identity(f"predict {start.run} attempt {start.attempt}")
             if session.play(start, party, partial(_role, setup, party, start.absent)):
                 session.finish(party, {})
         session.leave()
+        keep_anchor(run, journal)
     if party is not None and COMMON in party.state:
         ids = [party.names[row] for row in party.state[COMMON].tolist()]
         log(f"{len(ids)} of {len(party.names)} rows are common to all; the others stay out")

@@ -171,6 +171,11 @@ def mark(folder: Path, settings: Config, attempt: int, **more: Any) -> None:
     store.write_text(json.dumps(manifest), folder / "run.json")
 
 
+def remark(folder: Path, **more: Any) -> None:
+    """Say more in run.json, and leave the rest of it as it is."""
+    store.write_text(json.dumps(read_json(folder / "run.json") | more), folder / "run.json")
+
+
 def seconds_so_far(folder: Path) -> float:
     """Of the attempts that could still write a result."""
     if not (folder / "result.json").exists():

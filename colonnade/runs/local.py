@@ -13,6 +13,7 @@ from colonnade.align import phase
 from colonnade.assembly import Assembly, write_common
 from colonnade.config import Config
 from colonnade.errors import ColonnadeError
+from colonnade.journal import RunJournal
 from colonnade.results import folder as folders
 from colonnade.results.account import account
 from colonnade.results.observer import Observer
@@ -54,6 +55,7 @@ def train(
         observer.note(damage)
     _identify(settings, parties, attempt)
     for party in parties.values():
+        party.journal = RunJournal.in_folder(folder, party.name, settings.run.seed)
         party.on_epoch, party.on_checkpoint = observer.epoch, checkpoints.save
     mail = local.Mailboxes(settings.kinds, book, settings.run.strict, recorder)
     status: Status = "failed"

@@ -33,6 +33,7 @@ from colonnade.config import Config
 from colonnade.data import IN_MEMORY, Column, Preparation, Split
 from colonnade.data.own import Own
 from colonnade.errors import DataError, RunError
+from colonnade.journal import RunJournal
 from colonnade.owner import private
 from colonnade.partition import View
 from colonnade.results import folder as folders
@@ -390,7 +391,7 @@ class Trained:
             name,
             self.result["roles"][name],
             self.config.parties.get(name, self.config.recipe),
-            Schedule(run.seed, run.epochs, run.batch_size),
+            Schedule(run.seed, run.epochs, run.batch_size, batching=run.batching),
             splits,
             preparation,
             tuple(self.result["data"]["classes"]),
@@ -398,6 +399,7 @@ class Trained:
             View.of(saved["view"]) if saved["view"] else None,
         )
         party.kept.load(saved["weights"])
+        party.journal = RunJournal.in_folder(self.path, name, run.seed)
         return party
 
     def saved(self, name: str) -> dict[str, Any]:
