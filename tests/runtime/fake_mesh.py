@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
+from colonnade.journal import Journal
 from colonnade.net.frame import Control
 from colonnade.net.link import Arrived, Up
 from colonnade.runtime.checkpoint import OwnCheckpoints
@@ -91,6 +92,7 @@ class Case:
             Patience(**patience),
             self,
             self.lines.append,
+            Journal(folder / "journal"),
             told={"classes": ["no", "yes"]},
             run=run,
         )
