@@ -27,8 +27,8 @@ test: $(VENV)/.all ## install everything into .venv and test every method, runti
 
 test-long: $(VENV)/.all ## chaos, NVFlare, papers; a sample of the kills and of the soak
 	$(PYTEST) -m long
-	$(BIN)/python benchmarks/chaos/kills.py --kills 12 --warm --out $(SAMPLES)
-	$(BIN)/python benchmarks/chaos/soak.py --steps 300 --out $(SAMPLES)
+	$(BIN)/python benchmarks/chaos/kills.py --kills 12 --warm --out $(SAMPLES)/kills.json
+	$(BIN)/python benchmarks/chaos/soak.py --steps 1500 --out $(SAMPLES)/soak.json
 
 lint: $(VENV)/.all ## format check, lint, types, import layers
 	$(BIN)/ruff format --check .

@@ -95,6 +95,7 @@ def toy(method: str) -> Tree:
         "seed": 3,
         "epochs": 2,
         "batch_size": 20,
+        "batching": "papers",
         "threads": 1,
         "lr": 0.1,
         "model_options": {"hidden": [16]},

@@ -1,11 +1,14 @@
 """A tree of tensors and plain values on disk: safetensors for the tensors, JSON for the rest.
 
 No pickle anywhere: loading can only ever produce tensors, dicts, lists, tuples, numbers, text
-and None. Files are written beside their place and renamed, so a reader sees all or nothing.
+and None. Files are written beside their place and renamed, so a reader sees all or nothing. The
+JSON file holds a digest of itself and one of the tensors, so a damaged disk is noticed. That
+guards against accidents: whoever can change a file can also change its digest.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import struct
@@ -24,27 +27,37 @@ from colonnade.errors import RunError
 def save(tree: Any, path: Path) -> None:
     """Write `tree` as path.safetensors and path.json; the JSON file, last, makes it count."""
     tensors: dict[str, Tensor] = {}
-    skeleton = _flatten(tree, "", tensors)
-    write_tensors(tensors, path.with_suffix(".safetensors"))
-    write_text(json.dumps(skeleton), path.with_suffix(".json"))
+    skeleton = json.dumps(_flatten(tree, "", tensors))
+    digest = write_tensors(tensors, path.with_suffix(".safetensors"))
+    write_text(_sealed(digest, skeleton), path.with_suffix(".json"))
 
 
 def load(path: Path) -> Any:
-    """The tree that `save` wrote at `path`."""
-    text = path.with_suffix(".json")
-    tensors = read_tensors(path.with_suffix(".safetensors"))
+    """The tree that `save` wrote at `path`; refused unless every bit is as it was written."""
+    text, file = path.with_suffix(".json"), path.with_suffix(".safetensors")
     try:
-        return _unflatten(json.loads(text.read_text()), tensors)
+        found = text.read_text(encoding="utf-8")
+        content = json.loads(found)
+        if "tree" not in content:  # older versions wrote the tree alone, without digests
+            return _unflatten(content, read_tensors(file))
+        digest, skeleton = content["sha256"]["tensors"], content["tree"]
+        if found != _sealed(digest, json.dumps(skeleton)):
+            raise ValueError("its digest does not fit")
+        _check(file, digest)
+        return _unflatten(skeleton, read_tensors(file))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise RunError(f"{text}: not a state that Colonnade wrote ({error})") from error
+        raise RunError(f"{text} is damaged: not what Colonnade wrote ({error})") from error
 
 
-def write_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+def write_tensors(tensors: dict[str, Tensor], path: Path) -> str:
+    """Write named tensors as safetensors; returns the file's digest."""
     # Each tensor gets memory of its own: safetensors refuses shared storage.
     own = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
     temporary = path.with_name(path.name + ".part")
     save_file(own, temporary)
+    digest = _sha256(temporary)
     _rename(temporary, path)
+    return digest
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
@@ -56,24 +69,65 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def write_array(tensor: Tensor, path: Path) -> None:
-    """One large tensor, as NumPy's own format: from where it lies, without a copy of it."""
+    """One large tensor, as NumPy's own format, and its digest in a file beside it: from where it
+    lies, without a copy of it."""
     temporary = path.with_name(path.name + ".part")
     with temporary.open("wb") as file:
         np.save(file, tensor.detach().cpu().numpy(), allow_pickle=False)
+    write_text(_sha256(temporary), _digest_of(path))  # first: an array never lacks its digest
     _rename(temporary, path)
 
 
 def read_array(path: Path) -> Tensor:
+    """The tensor that `write_array` wrote; refused unless every bit is as it was written."""
+    check_array(path)
     try:
         return torch.from_numpy(np.load(path, allow_pickle=False))
     except (OSError, ValueError, EOFError, TypeError) as error:
         raise RunError(f"{path}: cannot be read as an array ({error})") from error
 
 
+def check_array(path: Path) -> None:
+    """Refuse an array that is not what `write_array` wrote, without reading it into memory."""
+    try:
+        _check(path, _digest_of(path).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise RunError(f"{path} is damaged: it has no digest ({error})") from error
+
+
+def remove_array(path: Path) -> None:
+    path.unlink()
+    _digest_of(path).unlink(missing_ok=True)
+
+
 def write_text(text: str, path: Path) -> None:
     temporary = path.with_name(path.name + ".part")
     temporary.write_text(text, encoding="utf-8")
     _rename(temporary, path)
+
+
+def _digest_of(path: Path) -> Path:
+    return path.with_name(path.name + ".sha256")
+
+
+def _check(path: Path, sha256: str) -> None:
+    try:
+        found = _sha256(path)
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from error
+    if found != sha256:
+        raise RunError(f"{path} is damaged: its digest is not that of what was written")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sealed(digest: str, skeleton: str) -> str:
+    """The text of a JSON file: the tree, its digest, and that of its tensors."""
+    own = hashlib.sha256(skeleton.encode()).hexdigest()
+    return f'{{"sha256": {{"tensors": {json.dumps(digest)}, "tree": "{own}"}}, "tree": {skeleton}}}'
 
 
 def _rename(temporary: Path, path: Path) -> None:

@@ -45,6 +45,12 @@ def normalise(
     return known
 
 
+def one_spelling(ids: Iterable[str]) -> list[str]:
+    """The same text for every way of writing an id, whatever the settings of a run; equal ones
+    are not refused. For counting: two people who share a text are counted together."""
+    return [_text(one, casefold=True) or one for one in ids]
+
+
 def _text(value: object, casefold: bool) -> str | None:
     """The id as text, or None if parties might write the same value differently."""
     if not isinstance(value, str):

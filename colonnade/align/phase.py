@@ -20,6 +20,7 @@ from colonnade.align.ids import normalise
 from colonnade.align.psi import Alignment, by_rank, common_rows
 from colonnade.data import check_labels
 from colonnade.errors import DataError, MethodError
+from colonnade.role.batches import check_spread
 from colonnade.role.party import Party
 from colonnade.wire import Peer
 
@@ -71,6 +72,8 @@ def keep(me: Party, rows: Tensor) -> None:
                 "[data] test and validation, or the seed"
             )
     train = me.splits.get("train")
+    if train is not None:
+        check_spread(me.name, len(train), me.schedule)
     labels = None if train is None else train.y
     if labels is not None:
         try:

@@ -23,6 +23,7 @@ from colonnade.config import Config
 from colonnade.data import OWN_PARTITION
 from colonnade.errors import ConfigError
 from colonnade.partition import Partition
+from colonnade.role.batches import check_spread
 from colonnade.role.method import Circumstances
 from colonnade.role.party import Party
 from colonnade.role.recipe import Schedule
@@ -75,6 +76,9 @@ def assembled(
     parties = _parties(config, cast, holdings, holder, classes, names or {})
     if method.network.images:
         _check_alike(parties)
+    for name, party in parties.items() if config.align is None else ():
+        if "train" in party.splits and not method.rows.ids_only:
+            check_spread(name, len(party.splits["train"]), party.schedule)
     widths = [prod(party.shape) for party in parties.values() if party.has_features]
     method.check(Circumstances(config.options, widths=widths))
     _check_networks(parties, [n for n in holdings if method.roles[cast[n]].features])
@@ -150,6 +154,7 @@ def schedule_of(config: Config) -> Schedule:
         config.data.shift,
         config.data.upside_down,
         config.found.method.rows.all_rows,
+        run.batching,
     )
 
 

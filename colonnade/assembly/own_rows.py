@@ -38,8 +38,10 @@ class OwnRows:
 
     @property
     def names(self) -> list[str]:
-        """The ids, one by one."""
+        """The ids, one by one; none of rows that have only numbers, in a simulation."""
         names, text, at = list[str](), self.ids.decode(), 0
+        if ":" not in text:
+            return names
         while at < len(text):
             colon = text.index(":", at)
             at = colon + 1 + int(text[at:colon])

@@ -12,14 +12,16 @@ from collections.abc import Sequence
 
 from colonnade.cli.options import parser
 from colonnade.errors import ColonnadeError, InputError
+from colonnade.owner import private
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; 0 is success, 2 a mistake in the input, 1 a failure, 130 Ctrl-C."""
     parsed = parser().parse_args(arguments)
     try:
-        command = importlib.import_module(f"colonnade.cli.{parsed.module}")
-        code: int | None = getattr(command, parsed.function)(parsed)
+        with private():
+            command = importlib.import_module(f"colonnade.cli.{parsed.module}")
+            code: int | None = getattr(command, parsed.function)(parsed)
     except ColonnadeError as error:
         if parsed.traceback:
             raise

@@ -133,7 +133,7 @@ def _supervised(arguments: argparse.Namespace) -> None:
     """Take part, and tell the process that started this one how it goes."""
     events = Events()
     try:
-        setup = setup_of(arguments)
+        setup = replace(setup_of(arguments), simulated=True)
         _end_with_parent()
         member.take_part(setup, out_of(arguments, setup), events)
     except ColonnadeError as error:

@@ -20,7 +20,7 @@ from colonnade import methods, models
 from colonnade.align import KINDS, Alignment
 from colonnade.data.own import OwnFile
 from colonnade.partition import Partition
-from colonnade.role.recipe import Recipe
+from colonnade.role.recipe import Batching, Recipe
 from colonnade.toml import Bounds
 from colonnade.wire import Kind
 
@@ -75,6 +75,7 @@ class Run:
     seed: Annotated[int, Bounds(least=0)] = 0
     epochs: Annotated[int, Bounds(least=1)] = 5
     batch_size: Annotated[int, Bounds(least=1)] = 128
+    batching: Batching = "even"  # "papers": full batches and a rest, which may be one row
     evaluate_every: Annotated[int, Bounds(least=0)] = 1  # epochs; also at the end; 0: never
     # Per party; part of the config because sums depend on it.
     threads: Annotated[int, Bounds(least=1, most=1024)] = 1

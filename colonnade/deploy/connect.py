@@ -12,7 +12,9 @@ from typing import Any
 
 from colonnade import models
 from colonnade.config.federation import Federation
+from colonnade.deploy.memory import run_journal
 from colonnade.deploy.setup import Setup
+from colonnade.journal import Journal
 from colonnade.net.greeting import ANY
 from colonnade.net.mesh import Mesh
 from colonnade.runtime.checkpoint import NoCheckpoints, OwnCheckpoints
@@ -29,6 +31,7 @@ from colonnade.wire.policy import Gate
 
 def connect(
     setup: Setup,
+    journal: Journal,
     book: Ledger,
     checkpoints: OwnCheckpoints | NoCheckpoints,
     keeper: Keeper,
@@ -44,6 +47,7 @@ def connect(
     federation = setup.federation
     rows = sum(len(split) for split in setup.rows.splits.values())
     gate = Gate(setup.name, setup.policy, rows, setup.rows.width, len(federation.names))
+    gate.journal = run_journal(setup, journal, run)
     gate.restore(row for row in book.rows() if row.get("sender") == setup.name)
     mesh = _mesh(setup, absent, log)
     post = Post(
@@ -65,6 +69,7 @@ def connect(
         Patience(federation.on_lost, federation.deadline, federation.patience),
         keeper,
         log,
+        journal,
         told=told,
         run=run,
         attempt=attempt,

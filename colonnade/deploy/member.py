@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Collection, Coroutine
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from colonnade.align.phase import aligned
 from colonnade.deploy.connect import connect, signals
+from colonnade.deploy.memory import open_journal, run_journal
 from colonnade.deploy.records import Records, Say
 from colonnade.deploy.setup import Setup, party_of
 from colonnade.errors import RunError
+from colonnade.owner import private
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer
 from colonnade.results.result import Result, read_json
@@ -27,6 +30,7 @@ from colonnade.runtime.drive import reproducible
 from colonnade.wire import Peer, Wire
 
 
+@private()
 def take_part(
     setup: Setup, folder: Path, observer: Observer | None = None, say: Say | None = None
 ) -> Result:
@@ -38,10 +42,11 @@ def take_part(
         return Result(read_json(folder / "result.json"), folder)
     with reproducible(settings.run.threads, settings.run.device == "cuda"):
         manifest = _opened(folder, setup)
-        with folders.alone(folder):
-            records = Records(setup, folder, manifest, observer or Observer(), say)
+        with folders.alone(folder), closing(open_journal(setup, folder, manifest)) as journal:
+            records = Records(setup, folder, manifest, journal, observer or Observer(), say)
             session = connect(
                 setup,
+                journal,
                 records.book,
                 records.checkpoints,
                 records,
@@ -55,6 +60,7 @@ def take_part(
             with signals(session.stop), records.kept(session), session.connected():
                 while (start := session.next_start()) is not None:
                     party = _new_party(setup, start, records.classes)
+                    party.journal = run_journal(setup, journal, start.run)
                     records.begin(party)
                     if session.play(start, party, partial(_role, setup, party, start.absent)):
                         account = records.account(party, session.post.leftover())

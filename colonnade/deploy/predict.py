@@ -22,15 +22,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade import store
 from colonnade.align.phase import COMMON, aligned
 from colonnade.assembly import OwnRows, ids_of, of
 from colonnade.data import Column, Preparation, Split
 from colonnade.data.own import OwnFile, described, read
 from colonnade.deploy.connect import connect, signals
+from colonnade.deploy.memory import keep_anchor, open_journal, run_journal
 from colonnade.deploy.records import Log, Say
 from colonnade.deploy.setup import Setup, party_of
 from colonnade.errors import CodecError, DataError, MethodError, RunError
+from colonnade.owner import private
 from colonnade.partition import View
 from colonnade.results import folder as folders
 from colonnade.results.result import read_json
@@ -42,6 +43,7 @@ from colonnade.runtime.drive import drive, reproducible
 from colonnade.wire import Kind, Ledger, Peer, Recv, Value, Wire
 
 SPLIT = "predict"
+AGAIN = "train again with the others, in a new run"
 
 
 def rows_for(
@@ -70,6 +72,7 @@ def rows_for(
     return rows, ids
 
 
+@private()
 def foretell(
     setup: Setup,
     run: Path,
@@ -85,21 +88,25 @@ def foretell(
     saved = _saved(run, setup.name)
     book = Ledger(_touched(run / "ledger-predict.jsonl"), through=True)
     asked = replace(setup, task="predict")
-    session = connect(asked, book, NoCheckpoints(), _NothingKept(), log, absent=absent)
+    journal = open_journal(setup, run, read_json(run / "run.json"))
+    session = connect(asked, journal, book, NoCheckpoints(), _NothingKept(), log, absent=absent)
     party: Party | None = None
     with (
         closing(book),
+        closing(journal),
         reproducible(settings.run.threads, settings.run.device == "cuda"),
         signals(session.stop),
         session.connected(),
     ):
         while (start := session.next_start()) is not None:
             party = _party(setup, saved, tuple(classes))
+            party.journal = run_journal(setup, journal, start.run)
             if method.signs(settings.options):
                 party.identity = setup.identity(f"predict {start.run} attempt {start.attempt}")
             if session.play(start, party, partial(_role, setup, party, start.absent)):
                 session.finish(party, {})
         session.leave()
+        keep_anchor(run, journal)
     if party is not None and COMMON in party.state:
         ids = [party.names[row] for row in party.state[COMMON].tolist()]
         log(f"{len(ids)} of {len(party.names)} rows are common to all; the others stay out")
@@ -139,6 +146,7 @@ def _role(
     return aligned(role, party, peers, settings.align)
 
 
+@private()
 def foretell_alone(
     setup: Setup,
     run: Path,
@@ -230,8 +238,7 @@ def _saved(run: Path, party: str, unfinished: bool = False) -> dict[str, Any]:
     if not (run / "weights" / f"{party}.json").exists():
         whose = ", ".join(file.stem for file in (run / "weights").glob("*.json"))
         raise RunError(f"{run} is the folder of '{whose}', not of '{party}'")
-    saved: dict[str, Any] = store.load(run / "weights" / party)
-    return saved
+    return folders.load_weights(run / "weights", party, AGAIN)
 
 
 def _newest(run: Path, party: str) -> dict[str, Any]:
@@ -240,8 +247,7 @@ def _newest(run: Path, party: str) -> dict[str, Any]:
         place = folders.newest_weights(run, party)
         try:
             if place is not None:
-                found: dict[str, Any] = store.load(place / party)
-                return found
+                return folders.load_weights(place, party, AGAIN)
         except RunError:
             if not patient:
                 raise

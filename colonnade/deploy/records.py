@@ -21,8 +21,10 @@ from safetensors import SafetensorError
 from colonnade import store
 from colonnade.align.phase import COMMON
 from colonnade.assembly import write_common
+from colonnade.deploy.memory import ANCHOR, keep_anchor
 from colonnade.deploy.setup import Setup
 from colonnade.errors import ColonnadeError, MethodError, RunError
+from colonnade.journal import Journal
 from colonnade.results import folder as folders
 from colonnade.results.account import Speaker, account, check
 from colonnade.results.observer import Observer
@@ -63,11 +65,13 @@ class Records:
         setup: Setup,
         folder: Path,
         manifest: Mapping[str, Any],
+        journal: Journal,
         observer: Observer,
         say: Say | None,
     ) -> None:
         """manifest: run.json, as an earlier process has left it."""
         self._setup, self._folder, self._observer = setup, folder, observer
+        self._journal = journal
         self._began = time.perf_counter()
         self._result = ResultFile.begin(
             folder, setup.settings, setup.runtime, setup.cast, setup.federation.holder
@@ -76,7 +80,7 @@ class Records:
         self.party: Party | None = None  # whose role is under way, or has ended
         self.log = Log(folder / "log.txt", say)
         self.book = Ledger(folder / "ledger.jsonl", through=True)
-        self.checkpoints = OwnCheckpoints(folder / "checkpoints", self.book.flush)
+        self.checkpoints = OwnCheckpoints(folder / "checkpoints", self._before_checkpoint)
         self.classes = list(setup.rows.classes or manifest.get("classes", ()))
         self.run, self.attempt = str(manifest.get("run", "")), int(manifest["attempt"])
         self.absent: tuple[str, ...] = tuple(manifest.get("absent", ()))
@@ -119,12 +123,19 @@ class Records:
     def mark(self, start: Start) -> None:
         """Remember which attempt this is."""
         more: dict[str, Any] = {"run": start.run, "party": self._setup.name}
+        more[ANCHOR] = self._journal.anchor.table()
         if self._setup.elastic:  # it may have to go on alone
             more |= {"elastic": True, "classes": start.told["classes"]}
         if start.absent:
             more |= {"absent": start.absent, "since": start.skip}
         with _writing(self._folder):
             folders.mark(self._folder, self._setup.settings, start.attempt, **more)
+
+    def _before_checkpoint(self) -> None:
+        """What a checkpoint builds upon comes to the disk before it."""
+        self.book.flush()
+        with _writing(self._folder):
+            keep_anchor(self._folder, self._journal)
 
     def publish(self, party: Party) -> None:
         """Models to predict with, in the middle of the training."""

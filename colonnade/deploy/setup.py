@@ -25,6 +25,7 @@ from colonnade.errors import ConfigError, DataError, FederationError, MethodErro
 from colonnade.net import certs
 from colonnade.net.mesh import Keys
 from colonnade.partition import View
+from colonnade.role.batches import check_spread
 from colonnade.role.identity import Identity
 from colonnade.role.party import Party
 from colonnade.wire import Kind
@@ -46,6 +47,7 @@ class Setup:
     runtime: str = "process"  # for result.json
     addresses: Mapping[str, str] = field(default_factory=dict)  # instead of the federation file's
     token: str = ""  # of an engine's job: parties of another one are refused
+    simulated: bool = False  # started for a run on this machine: its journal counts for nobody
 
     @property
     def sends(self) -> tuple[Kind, ...]:
@@ -120,6 +122,8 @@ def prepare(
     if role.features and not rows.width:
         raise MethodError(f"'{name}' brings no features, but its role in {method.name} needs some")
     _check_network(setup)
+    if settings.align is None and "train" in rows.splits:  # else once the common rows are known
+        check_spread(name, len(rows.splits["train"]), schedule_of(settings))
     return setup
 
 

@@ -3,10 +3,12 @@
 journal.py    the file: entries, their chain, the lock, what a crash leaves behind
 rows.py       keyed names of records, and lists of them
 counts.py     counts per record, and numbers that only rise, both booked ahead
+run.py        what one run of the party uses of it
 """
 
 from colonnade.journal.counts import Mark, Tally
 from colonnade.journal.journal import Anchor, Journal, default_place
 from colonnade.journal.rows import Names
+from colonnade.journal.run import RunJournal
 
-__all__ = ["Anchor", "Journal", "Mark", "Names", "Tally", "default_place"]
+__all__ = ["Anchor", "Journal", "Mark", "Names", "RunJournal", "Tally", "default_place"]

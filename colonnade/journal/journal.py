@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 
 from colonnade.errors import JournalError
 from colonnade.journal.rows import Lists, Names, named, named_by_content
+from colonnade.owner import data_folder
 
 FILE, ROWS = "journal.jsonl", "rows"
 FORMAT = 1
@@ -271,10 +272,7 @@ class Journal:
 
 def default_place(federation: str, party: str) -> Path:
     """Where a party's journal lies unless its policy says otherwise: in the user's data folder."""
-    home = Path(os.environ.get("XDG_DATA_HOME", ""))
-    if not home.is_absolute():  # as the standard for these folders says
-        home = Path.home() / ".local" / "share"
-    return home / "colonnade" / federation / party
+    return data_folder() / federation / party
 
 
 def make_folder(folder: Path) -> None:

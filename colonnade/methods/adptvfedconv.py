@@ -22,7 +22,6 @@ Training images are mirrored and shifted (data.flip, data.shift), although there
 methods/parts/views.py says how the values of `augment` do that. With `personalised` every client
 that owns labels also trains a classifier on its own maps. With `inversion` the server tries to
 reconstruct the clients' tiles (metrics/inversion.py); `noise` is the clients' first defence.
-
 An absent client sends nothing; the mean of its training maps stands in its slot.
 """
 

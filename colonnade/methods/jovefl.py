@@ -125,8 +125,7 @@ class JoVeFL:
 
 
 async def client(me: Party, servers: list[Peer], cfg: JoVeFL) -> None:
-    pairs = {name: models_of(me, cfg, prefix) for name, prefix in networks(cfg).items()}
-    chains = chains_of(me, pairs, whole=cfg.share == "networks")
+    chains = chains_of(me, pairs_of(me, cfg), whole=cfg.share == "networks")
     if why := why_judged(cfg):
         require_rows(me, cfg.judge, why)
     for epoch in me.epochs():
@@ -214,23 +213,18 @@ def evaluate(me: Party, chains: Sequence[Chain], cfg: JoVeFL) -> None:
 
 
 async def client_predict(me: Party, cfg: JoVeFL, split: str) -> Tensor:
-    pairs = {name: models_of(me, cfg, prefix) for name, prefix in networks(cfg).items()}
-    return predicted(me, {name: logits_of(me, split, *pair) for name, pair in pairs.items()})
+    pairs = pairs_of(me, cfg).items()
+    return predicted(me, {name: logits_of(me, split, *pair) for name, pair in pairs})
 
 
 # ---- the algorithm: the server -------------------------------------------------------------------
 
 
 async def server(me: Party, clients: list[Peer], cfg: JoVeFL) -> None:
-    rules, merging, epochs = (
-        group(cfg, participation.Participation),
-        group(cfg, Merging),
-        me.schedule.epochs,
-    )
-    coding = group(cfg, Coding, seed=me.schedule.seed)
-    end = ServerEnd(coding, me.state, me.device)
-    for epoch in me.epochs(count=rules.most_rounds(epochs, len(clients))):
-        if rules.in_step and epoch % cfg.every and epoch < epochs:
+    rules, merging = group(cfg, participation.Participation), group(cfg, Merging)
+    end = ServerEnd(group(cfg, Coding, seed=me.schedule.seed), me.state, me.device)
+    for epoch in me.epochs(count=rules.most_rounds(me.schedule.epochs, len(clients))):
+        if rules.in_step and epoch % cfg.every and epoch < me.schedule.epochs:
             continue  # all clients are between two rounds
         # 1. wait for θ_i and acc_i of all clients
         heads = await participation.gather(me, clients, HEAD, epoch, rules)
@@ -244,9 +238,8 @@ async def server(me: Party, clients: list[Peer], cfg: JoVeFL) -> None:
         rate = rate_of_all(me, heads, len(clients), cfg)  # 3. η := warm-up; then ε·η
         me.state["round"] = me.state.get("round", 0) + 1
         say: dict[str, Any] = {"stop": rate is None, "rate": rate or 0.0}
-        for peer in clients:  # 4. send θ and η, or the word to stop
-            if peer.name in heads:
-                peer.send(GLOBAL, end.answer(peer.name, heads[peer.name], **say))
+        for peer in (one for one in clients if one.name in heads):  # 4. send θ and η, or to stop
+            peer.send(GLOBAL, end.answer(peer.name, heads[peer.name], **say))
         me.log(heads=float(len(heads)))
     if not me.state.get("round"):
         raise MethodError("no client ever sent a head: they failed or never came; see their logs")
@@ -256,11 +249,8 @@ def rate_of_all(me: Party, heads: Mapping[str, Any], clients: int, cfg: JoVeFL) 
     """3. What every client's rate is multiplied by; None: the training is over."""
     if cfg.rate == "recipe":
         return 1.0
-    rule, still_here = (
-        group(cfg, rates.Rates, warmup=me.recipe.warmup),
-        clients - len(me.state["left"]),
-    )
-    return rule.of_all(me.state, heads, still_here, cfg.every)
+    rule, left = group(cfg, rates.Rates, warmup=me.recipe.warmup), me.state["left"]
+    return rule.of_all(me.state, heads, clients - len(left), cfg.every)
 
 
 async def server_predict(me: Party, cfg: JoVeFL, split: str) -> None:
@@ -285,6 +275,10 @@ def models_of(me: Party, cfg: JoVeFL, prefix: str = "") -> Pair:
     return embed, me.keep(f"{prefix}head", lambda: drawn("head")[1])
 
 
+def pairs_of(me: Party, cfg: JoVeFL) -> dict[str, Pair]:
+    return {name: models_of(me, cfg, prefix) for name, prefix in networks(cfg).items()}
+
+
 def client_end(me: Party, cfg: JoVeFL) -> ClientEnd:
     return ClientEnd(group(cfg, Coding, seed=me.schedule.seed), me.name, me.state, me.device)
 
@@ -292,7 +286,7 @@ def client_end(me: Party, cfg: JoVeFL) -> ClientEnd:
 def networks(cfg: JoVeFL) -> dict[str, str]:
     """A client's networks, and what the names of their parts begin with."""
     insured = cfg.adopt == "insured" and cfg.share in ("heads", "networks")
-    return {SHARED: "", ALONE: "alone "} if insured else {SHARED: ""}
+    return {SHARED: ""} | ({ALONE: "alone "} if insured else {})
 
 
 def why_judged(cfg: JoVeFL) -> str:
@@ -344,7 +338,6 @@ METHOD = Method(
     rows=RowRules(
         aligned=lambda cfg: False, own_labels=True, pooled=lambda cfg: cfg.share == "data"
     ),
-    # Pooled images are whole already.
     network=Network(moved_whole=lambda cfg: cfg.whole and cfg.share != "data"),
     membership=Membership(hub="server", elastic=True),
     simulated=simulated,

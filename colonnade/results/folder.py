@@ -31,6 +31,7 @@ from colonnade.results.result import read_json
 from colonnade.role.party import Party
 
 REPLACED = "replaced"
+SAVED = {"weights", "shape", "view", "preparation", "columns"}  # of a party's trained models
 FORMAT = 2  # of what is needed to go on with a run: checkpoints, manifest, names of the state
 
 
@@ -170,6 +171,11 @@ def mark(folder: Path, settings: Config, attempt: int, **more: Any) -> None:
     store.write_text(json.dumps(manifest), folder / "run.json")
 
 
+def remark(folder: Path, **more: Any) -> None:
+    """Say more in run.json, and leave the rest of it as it is."""
+    store.write_text(json.dumps(read_json(folder / "run.json") | more), folder / "run.json")
+
+
 def seconds_so_far(folder: Path) -> float:
     """Of the attempts that could still write a result."""
     if not (folder / "result.json").exists():
@@ -199,6 +205,20 @@ def newest_weights(run: Path, party: str) -> Path | None:
         if all(file.exists() for file in files):
             return run / name
     return None
+
+
+def load_weights(place: Path, party: str, again: str) -> dict[str, Any]:
+    """What `save_weights` wrote; `again` says how to train again, should it be damaged."""
+    try:
+        saved = store.load(place / party)
+        if not isinstance(saved, dict) or not saved.keys() >= SAVED:
+            raise RunError(f"{place / party}.json is damaged: it holds no models")
+    except RunError as error:
+        raise RunError(
+            f"{error}. Nobody predicts with damaged models: bring those of '{party}' back from a "
+            f"backup, or {again}"
+        ) from error
+    return saved
 
 
 def save_weights(party: Party, folder: Path, **more: Any) -> None:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from colonnade.data import Moves, Preparation, Split
-from colonnade.errors import ColonnadeError
+from colonnade.errors import ColonnadeError, ConfigError
 from colonnade.partition import Rectangle, cut
+from colonnade.role.recipe import Batching, Schedule
 
+FEWEST = 2  # rows of a training batch: the embedding of a single one would say what it is alone
 CHUNK_BYTES = 16 << 20  # prepared rows in memory at once: one gather serves many batches
 EVALUATION_ROWS = 1000  # a batch without gradients
 
@@ -70,34 +73,55 @@ class Intake:
         return x.contiguous(memory_format=torch.channels_last)
 
 
+def spread(rows: int, size: int, batching: Batching) -> list[int]:
+    """How many rows each batch has: as equal as can be, the larger ones first, or full ones and
+    a rest."""
+    count = -(-rows // size)
+    if batching == "papers":
+        return [min(size, rows - at) for at in range(0, rows, size)]
+    least, more = divmod(rows, max(count, 1))
+    return [least + (number < more) for number in range(count)]
+
+
+def check_spread(owner: str, rows: int, schedule: Schedule) -> None:
+    """Refuse to train with batches of one row; only the papers' batches may be such."""
+    smallest = min(spread(rows, schedule.batch_size, schedule.batching), default=FEWEST)
+    if smallest < FEWEST and schedule.batching != "papers":
+        said = f"batch_size = {schedule.batch_size} of {rows} training rows of '{owner}' makes"
+        move = f"batch_size = {2 * FEWEST - 1} or more does not" if rows > 1 else "bring more rows"
+        raise ConfigError([f"{said} a batch of one row: {move}"])
+
+
 def batched(
     split: Split,
     intake: Intake,
     owner: str,
     order: Tensor | None,
-    size: int,
+    sizes: Sequence[int],
     start: int = 0,
     moves: Moves | None = None,
 ) -> Iterator[Batch]:
     """Batches from number `start` on; rows are gathered and converted many batches at once."""
     moves = moves and moves.to(split.x.device)
     row_bytes = 4 * max(1, split.x[:1].numel())
-    chunk = size * max(1, CHUNK_BYTES // (row_bytes * size))
+    together = max(1, CHUNK_BYTES // (row_bytes * max(sizes, default=1)))  # batches
+    begins = [0, *accumulate(sizes)]
     # Chunks begin at the same rows after a resume: equal memory alignment gives equal bits.
-    for low in range(start * size // chunk * chunk, len(split), chunk):
-        span = slice(low, low + chunk)
+    for first in range(start // together * together, len(sizes), together):
+        some_sizes = list(sizes[first : first + together])
+        span = slice(begins[first], begins[first + len(some_sizes)])
         some = (
             Split(split.x[span], None if split.y is None else split.y[span], split.ids[span])
             if order is None
             else split.rows(order[span])
         )
         x = intake.made(some.x, moves and moves.part(span))
-        xs, ids = x.split(size), some.ids.split(size)
+        xs, ids = x.split(some_sizes), some.ids.split(some_sizes)
         nothing: list[None] = [None] * len(xs)
-        ys = nothing if some.y is None else some.y.split(size)
-        rows = nothing if order is None else order[span].split(size)
-        flips = nothing if moves is None else intake.flips(moves, span).split(size)
+        ys = nothing if some.y is None else some.y.split(some_sizes)
+        rows = nothing if order is None else order[span].split(some_sizes)
+        flips = nothing if moves is None else intake.flips(moves, span).split(some_sizes)
         for number, parts in enumerate(zip(xs, ys, ids, rows, flips, strict=True)):
-            if low // size + number >= start:
+            if first + number >= start:
                 x, y, i, row, flipped = parts
                 yield Batch(x, y, i, owner, row, flipped)

@@ -18,9 +18,11 @@ from torch import Tensor, nn
 
 from colonnade.data import Moves, Preparation, Split
 from colonnade.errors import ColonnadeError
+from colonnade.journal import Names
 from colonnade.partition import Rectangle, View
-from colonnade.role.batches import EVALUATION_ROWS, Batch, Intake, batched
+from colonnade.role.batches import EVALUATION_ROWS, Batch, Intake, batched, spread
 from colonnade.role.identity import Identity
+from colonnade.role.journal import OwnJournal
 from colonnade.role.kept import Kept
 from colonnade.role.progress import Progress, Stopped
 from colonnade.role.recipe import Recipe, Schedule, make_optimizer
@@ -57,6 +59,7 @@ class Party:
         self.progress = Progress(schedule, device, self.labelled)
         self.kept = Kept(recipe, device)  # modules and optimisers, by name
         self.identity: Identity | None = None  # its signing key, if the method needs one
+        self.journal: OwnJournal | None = None  # what it must not forget; set by the run
         self.spent: dict[str, float] = defaultdict(float)  # seconds, by purpose; see `timing`
         self.state: dict[str, Any] = {}  # a method's own variables; kept in checkpoints
         self.shelf: dict[str, Tensor] = {}  # large tensors that never change: written only once
@@ -104,6 +107,14 @@ class Party:
         if self.schedule.all_rows:
             return
         self.splits = {name: split.only(rows) for name, split in self.splits.items()}
+
+    def records(self, split: str = "train") -> Names:
+        """What the rows of a split are called in the party's journal, in their order."""
+        if self.journal is None:
+            raise ColonnadeError(f"'{self.name}' has no journal: only a run gives it one")
+        rows, aligned = self.splits[split], self.common is not None and not self.schedule.all_rows
+        numbers = self.common[rows.ids.cpu()] if aligned and self.common is not None else rows.ids
+        return self.journal.names(numbers, rows.x)
 
     def keep(self, name: str, make: Callable[[], Thing]) -> Thing:
         """A module or optimiser that belongs to this party: made once, saved, restored.
@@ -159,7 +170,7 @@ class Party:
 
         It counts their steps and writes their checkpoints, so that all can go back to one place.
         """
-        batches = -(-len(self.splits["train"]) // self.schedule.batch_size)
+        batches = len(self._spread(len(self.splits["train"])))
         for _ in self.epochs(phase, count):
             self.progress.steps += batches
 
@@ -168,7 +179,7 @@ class Party:
 
         shared=False gives this party an order of its own, for methods without aligned rows.
         """
-        split, plan, size = self.splits["train"], self.schedule, self.schedule.batch_size
+        split, plan = self.splits["train"], self.schedule
         phase, epoch, _ = self.position
         owner = () if shared else (self.name,)
         seed = derive(plan.seed, "order", phase, epoch, *owner)
@@ -177,10 +188,10 @@ class Party:
         moves = None
         if plan.flip or plan.shift or plan.upside_down:
             moves = Moves.draw(len(split), plan.flip, plan.shift, generator, plan.upside_down)
-        total, at = -(-len(split) // size), self.progress
+        sizes, at = self._spread(len(split)), self.progress
         start = at.resume_epoch()
-        for batch in batched(split, self._intake(), self.name, order, size, start, moves):
-            self._set_rates(at.epochs_done(total))
+        for batch in batched(split, self._intake(), self.name, order, sizes, start, moves):
+            self._set_rates(at.epochs_done(len(sizes)))
             yield batch
             self._between_steps()
             saves, stops = at.count_step()
@@ -204,7 +215,9 @@ class Party:
         self, split: str = "test", size: int = EVALUATION_ROWS, moves: Moves | None = None
     ) -> Iterator[Batch]:
         """All rows of a split, in their own order; images moved by `moves`."""
-        yield from batched(self.splits[split], self._intake(), self.name, None, size, 0, moves)
+        rows = self.splits[split]
+        sizes = spread(len(rows), size, self.schedule.batching)
+        yield from batched(rows, self._intake(), self.name, None, sizes, 0, moves)
 
     @property
     def evaluations(self) -> list[str]:
@@ -317,6 +330,10 @@ class Party:
     def _intake(self) -> Intake:
         """How images become input of the models, with the settings known so far."""
         return Intake(self.preparation, self.window, self.margin)
+
+    def _spread(self, rows: int) -> list[int]:
+        """The sizes of an epoch's batches."""
+        return spread(rows, self.schedule.batch_size, self.schedule.batching)
 
     def _between_steps(self) -> None:
         if self.on_step is not None:

@@ -14,6 +14,8 @@ from colonnade.toml import Bounds
 
 RATES = {"sgd": 0.05, "adagrad": 0.01, "adam": 0.001, "adamw": 0.001}  # defaults
 
+Batching = Literal["even", "papers"]
+
 STEPS = (0.3, 0.6, 0.8)  # of a phase: 60, 120 and 160 of 200 epochs
 
 
@@ -31,6 +33,7 @@ class Schedule:
     shift: int = 0  # training images: move by up to this many pixels
     upside_down: bool = False  # training images: turn half of them
     all_rows: bool = False  # an alignment only sets Party.common and keeps all rows
+    batching: Batching = "even"  # "papers": full batches and a rest, which may be one row
 
 
 @dataclass(frozen=True)

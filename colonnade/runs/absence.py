@@ -108,6 +108,6 @@ def _copy(party: Party, weights: Weights) -> Party:
         party.device,
         party.view,
     )
-    copy.window = party.window
+    copy.window, copy.journal = party.window, party.journal
     copy.kept.load(weights)
     return copy

@@ -13,6 +13,7 @@ from colonnade.align import phase
 from colonnade.assembly import Assembly, write_common
 from colonnade.config import Config
 from colonnade.errors import ColonnadeError
+from colonnade.journal import RunJournal
 from colonnade.results import folder as folders
 from colonnade.results.account import account
 from colonnade.results.observer import Observer
@@ -50,8 +51,11 @@ def train(
     recorder = Recorder(folder / "record", settings.run.record) if settings.run.record else None
     checkpoints = Checkpoints(folder / "checkpoints", list(parties), book.flush)
     _restore(settings, parties, attempt, checkpoints, starts)
+    for damage in checkpoints.damaged:
+        observer.note(damage)
     _identify(settings, parties, attempt)
     for party in parties.values():
+        party.journal = RunJournal.in_folder(folder, party.name, settings.run.seed)
         party.on_epoch, party.on_checkpoint = observer.epoch, checkpoints.save
     mail = local.Mailboxes(settings.kinds, book, settings.run.strict, recorder)
     status: Status = "failed"
@@ -82,7 +86,7 @@ def train(
                 accounts={n: account(party, assembly.holder) for n, party in parties.items()},
                 setup=setup,
                 head=book.head,
-                warnings=[*assembly.warnings, *warnings],
+                warnings=[*assembly.warnings, *checkpoints.damaged, *warnings],
             )
     _keep(settings, parties, folder)
     checkpoints.clear()  # they have done their work

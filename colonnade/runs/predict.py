@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade import data, report, store
+from colonnade import data, report
 from colonnade.align.phase import plainly
 from colonnade.assembly import (
     POOLED,
@@ -33,6 +33,8 @@ from colonnade.config import Config
 from colonnade.data import IN_MEMORY, Column, Preparation, Split
 from colonnade.data.own import Own
 from colonnade.errors import DataError, RunError
+from colonnade.journal import RunJournal
+from colonnade.owner import private
 from colonnade.partition import View
 from colonnade.results import folder as folders
 from colonnade.results.result import read
@@ -45,7 +47,6 @@ from colonnade.runtime.drive import reproducible
 from colonnade.wire import Ledger, Wire
 
 SPLIT = "predict"
-SAVED = {"weights", "shape", "view", "preparation", "columns"}
 
 
 @dataclass(frozen=True)
@@ -97,6 +98,7 @@ class Trained:
     result: dict[str, Any]
     config: Config
 
+    @private()
     def predict(
         self, parties: Mapping[str, Any] | NewRows | None = None, absent: Collection[str] = ()
     ) -> dict[str, Prediction]:
@@ -389,7 +391,7 @@ class Trained:
             name,
             self.result["roles"][name],
             self.config.parties.get(name, self.config.recipe),
-            Schedule(run.seed, run.epochs, run.batch_size),
+            Schedule(run.seed, run.epochs, run.batch_size, batching=run.batching),
             splits,
             preparation,
             tuple(self.result["data"]["classes"]),
@@ -397,15 +399,13 @@ class Trained:
             View.of(saved["view"]) if saved["view"] else None,
         )
         party.kept.load(saved["weights"])
+        party.journal = RunJournal.in_folder(self.path, name, run.seed)
         return party
 
     def saved(self, name: str) -> dict[str, Any]:
         """What a party has trained, and how its rows are prepared."""
-        path = self.path / "weights" / name
-        saved = store.load(path)
-        if not isinstance(saved, dict) or saved.keys() != SAVED:
-            raise RunError(f"{path}.json is damaged: it does not hold the models of '{name}'")
-        return saved
+        again = f"train again: colonnade run {self.path / 'config.toml'}"
+        return folders.load_weights(self.path / "weights", name, again)
 
     def _preparation(self, name: str) -> tuple[Preparation | None, list[int]]:
         saved = self.saved(name)

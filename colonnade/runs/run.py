@@ -19,6 +19,7 @@ from colonnade.deploy.nvflare.machine import Machine
 from colonnade.deploy.supervisor import Options, hub_of, launch
 from colonnade.errors import ConfigError, RunError
 from colonnade.metrics import inversion
+from colonnade.owner import private
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer
 from colonnade.results.result import Result
@@ -31,6 +32,7 @@ Source = str | Path | Mapping[str, Any] | Config
 APART = ("process", "nvflare")  # one process per party
 
 
+@private()
 def run(
     config: Source,
     *,

@@ -4,7 +4,8 @@
     checkpoints/finished/shop.safetensors + shop.json        a role that has ended
     checkpoints/shelf/bank.maps.npy                          a large tensor that never changes
 
-A resumed run starts every role from the newest place that all members have reached.
+A resumed run starts every role from the newest place that all members have reached and hold
+undamaged. So that there is one, the place before the newest common one is kept, too.
 """
 
 from __future__ import annotations
@@ -48,12 +49,21 @@ class Shelf:
         named = {stem for one in snapshots for stem in one["shelf"].values()}
         for place in self._folder.glob("*.npy"):
             if place.stem not in named:
-                place.unlink()
+                store.remove_array(place)
         for one in snapshots:
             one["shelf"] = {
                 name: store.read_array(self._folder / f"{stem}.npy")
                 for name, stem in one["shelf"].items()
             }
+
+    def damage(self, place: Path) -> str:
+        """Why a saved snapshot cannot be gone on from; empty if nothing is wrong with it."""
+        try:
+            for stem in store.load(place)["shelf"].values():
+                store.check_array(self._folder / f"{stem}.npy")
+        except (RunError, KeyError, TypeError, AttributeError) as error:
+            return str(error)
+        return ""
 
 
 class Checkpoints:
@@ -64,9 +74,11 @@ class Checkpoints:
         self._before = before  # brings the ledger to the disk first
         self._finished = folder / "finished"
         self._shelf = Shelf(folder)
+        self.damaged: list[str] = []  # what `latest` found, for the user
 
     def save(self, party: Party) -> None:
-        """Write this party's part of the checkpoint at its position; drop what it supersedes."""
+        """Write this party's part of the checkpoint at its position. What is older than the common
+        place before this one is removed."""
         if self._before is not None:
             self._before()
         phase, epoch, step = party.position
@@ -74,8 +86,9 @@ class Checkpoints:
         self._shelf.write(party)
         store.save(party.snapshot(), place / party.name)
         if self._complete(place):
+            before = [p for p in self._places() if p.name < place.name and self._complete(p)]
             for older in self._places():
-                if older.name < place.name:
+                if before and older.name < before[-1].name:
                     shutil.rmtree(older)
 
     def finish(self, party: Party) -> None:
@@ -88,9 +101,10 @@ class Checkpoints:
 
         alone  a phase before the first message: in it each party resumes from its own position
         """
+        self._sift(alone)
         files: dict[str, Path] = {}
         for place in reversed(self._places()):
-            if place.name[7:].rsplit("-", 2)[0] == alone:
+            if _phase(place) == alone:
                 own = {name: place / name for name in self._members}
                 files = {n: f for n, f in own.items() if f.with_suffix(".json").exists()} | files
             elif self._complete(place):
@@ -105,6 +119,20 @@ class Checkpoints:
     def clear(self) -> None:
         if self._folder.exists():
             shutil.rmtree(self._folder)
+
+    def _sift(self, alone: str) -> None:
+        """Remove what is damaged: a place as a whole, unless each resumes from its own."""
+        for file in sorted(self._folder.glob("*/*.json")):
+            place = file.parent
+            if not file.exists() or not (why := self._shelf.damage(file.with_suffix(""))):
+                continue
+            self.damaged.append(
+                f"the checkpoint {place.name}/{file.stem} is damaged and was not used: {why}"
+            )
+            if place == self._finished or _phase(place) == alone:
+                _remove(file.with_suffix(""))
+            else:
+                shutil.rmtree(place)
 
     def _places(self) -> list[Path]:
         if not self._folder.exists():
@@ -128,6 +156,11 @@ class Checkpoints:
         return all(self._file(place, name).with_suffix(".json").exists() for name in self._members)
 
 
+def _phase(place: Path) -> str:
+    """Of a checkpoint's folder."""
+    return place.name[7:].rsplit("-", 2)[0]
+
+
 class SharedStart:
     """The parties' states before their first message, kept for other runs with the same start.
 
@@ -140,10 +173,14 @@ class SharedStart:
         self._draft = folder.with_name(f"{folder.name}.{os.getpid()}")
 
     def snapshots(self) -> dict[str, Any]:
-        """What another run has left, by party; nothing if none has."""
+        """What another run has left, by party; nothing if none has, or if it is damaged."""
         if not self._folder.exists():
             return {}
-        return {name: store.load(self._folder / name) for name in self._members}
+        try:
+            return {name: store.load(self._folder / name) for name in self._members}
+        except RunError:
+            shutil.rmtree(self._folder, ignore_errors=True)  # it will be made again
+            return {}
 
     def keep(self, party: Party) -> None:
         """At the end of a phase: keep what this party has reached by it."""
@@ -167,8 +204,8 @@ class OwnCheckpoints:
         checkpoints/000003-train-00002-0000000.safetensors + .json
         checkpoints/finished.safetensors + .json
 
-    It keeps every checkpoint until all parties have written a newer one, so there is always a
-    place to which all can go back.
+    It keeps every checkpoint until all parties have written two newer ones, so there is always a
+    place to which all can go back, and one before, should a disk have damaged that.
     """
 
     def __init__(self, folder: Path, before: Callable[[], None]) -> None:
@@ -196,6 +233,15 @@ class OwnCheckpoints:
     @property
     def finished(self) -> bool:
         return self._finished.with_suffix(".json").exists()
+
+    def sift(self) -> Iterator[str]:
+        """Remove what is damaged, so that the others are not told that this party holds it; says
+        what it was."""
+        for place in [*self._files(), *([self._finished] if self.finished else [])]:
+            if why := self._shelf.damage(place):
+                _remove(place)
+                _remove(self._finished)  # which would stand for every place that is not there
+                yield f"the checkpoint {place.name} is damaged and is not used: {why}"
 
     def held(self) -> list[str]:
         """The labels of the checkpoints on disk, oldest first."""
@@ -240,11 +286,11 @@ class OwnCheckpoints:
         return snapshot
 
     def commit(self, label: str) -> None:
-        """All parties have this one: remove the earlier ones."""
+        """All parties have this one: of the earlier ones only the newest is kept."""
         files = self._files()
         labels = [file.name.partition("-")[2] for file in files]
         if label in labels:
-            for file in files[: labels.index(label)]:
+            for file in files[: max(0, labels.index(label) - 1)]:
                 _remove(file)
 
     def clear(self) -> None:
@@ -272,6 +318,9 @@ class NoCheckpoints:
         return ""
 
     def finish(self, party: Party) -> None: ...
+
+    def sift(self) -> Iterator[str]:
+        return iter(())
 
     def held(self) -> list[str]:
         return []

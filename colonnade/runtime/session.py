@@ -32,6 +32,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from colonnade.errors import ColonnadeError
+from colonnade.journal import Journal
 from colonnade.net.frame import Control, Part
 from colonnade.net.link import Arrived, Down, Event, Link, Up
 from colonnade.net.mesh import Lost, Mesh
@@ -108,6 +109,7 @@ class Session:
         patience: Patience,
         keeper: Keeper,
         log: Callable[[str], None],
+        journal: Journal,
         *,
         told: Mapping[str, Any] | None = None,
         run: str = "",
@@ -126,6 +128,7 @@ class Session:
         self.me, self.members, self.hub, self.mesh = me, members, hub, mesh
         self.checkpoints, self.membership, self.patience = checkpoints, membership, patience
         self.keeper, self.log, self.told = keeper, log, dict(told or {})
+        self.journal = journal
         self.post = post
         self.mesh.when_full = self._no_room
         self.run, self.attempt = run, attempt
@@ -201,6 +204,9 @@ class Session:
         """Wait until it is agreed where to begin; None once only the results are missing."""
         while not self._over:
             self.playing, self.start, self.own_account = False, None, None
+            for damage in self.checkpoints.sift():
+                self.log(damage)
+                self.remark(damage)
             try:
                 start = self.membership.gather(self)
             except GoBack as reason:

@@ -9,6 +9,9 @@
     min_batch = 8            # fewest rows in a message; the last batch of an epoch counts too
     min_members = 3          # fewest parties in the federation
 
+    journal = "journal"      # at the top: the folder of what this party must not forget, from the
+                             # policy file; omitted: in the user's data folder
+
 A limit that is 0 or omitted does not limit; to keep a Kind inside, omit its table. The rows of a
 message are the first dimension of its tensor, or of the largest tensor of a tree.
 
@@ -31,6 +34,7 @@ from torch import Tensor
 
 from colonnade import toml
 from colonnade.errors import ConfigError, Denied, unknown
+from colonnade.journal import RunJournal
 from colonnade.wire.kind import Kind, Value
 
 UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
@@ -71,13 +75,16 @@ class Policy:
 
     allow: Mapping[str, Allow]
     source: str = field(default="its policy file", compare=False)  # where to change it
+    journal: Path | None = None  # None: in the user's data folder
 
     @classmethod
     def load(cls, path: Path) -> Policy:
         """A policy from its TOML file."""
         table = toml.load(path)
         try:
-            return replace(cls.from_table(table), source=str(path))
+            policy = cls.from_table(table)
+            journal = None if policy.journal is None else path.parent / policy.journal
+            return replace(policy, source=str(path), journal=journal)
         except ConfigError as error:
             raise ConfigError([f"{path}: {problem}" for problem in error.problems]) from None
 
@@ -85,7 +92,11 @@ class Policy:
     def from_table(cls, table: Mapping[str, Any], where: str = "") -> Policy:
         """A policy from its table; `where` ("policy.") is the table's place in a larger file."""
         place = f"in [{where.rstrip('.')}]" if where else "at the top level"
-        problems = [unknown(key, ["allow"], place) for key in table if key != "allow"]
+        known = ["allow"] if where else ["allow", "journal"]  # no two parties share a journal
+        problems = [unknown(key, known, place) for key in table if key not in known]
+        journal = table.get("journal")
+        if "journal" in known and journal is not None and not (journal and type(journal) is str):
+            problems.append(f'journal = {journal!r}: must be the path of a folder, "journal"')
         rules = table.get("allow", {})
         if not isinstance(rules, Mapping):
             problems.append(f"{where}allow = {rules!r}: must be tables, [{where}allow.embedding]")
@@ -95,7 +106,7 @@ class Policy:
         }
         if problems:
             raise ConfigError(problems)
-        return cls(allow)
+        return cls(allow, journal=None if journal is None else Path(journal))
 
     @classmethod
     def allowing(cls, kinds: Iterable[Kind]) -> Policy:
@@ -130,7 +141,8 @@ class Policy:
 
     def table(self) -> dict[str, Any]:
         """The policy as a table, as in the file."""
-        return {"allow": {name: rule.table() for name, rule in self.allow.items()}}
+        journal = {} if self.journal is None else {"journal": str(self.journal)}
+        return journal | {"allow": {name: rule.table() for name, rule in self.allow.items()}}
 
     def dumps(self) -> str:
         """The policy as TOML."""
@@ -173,6 +185,7 @@ class Gate:
     def __init__(self, owner: str, policy: Policy, rows: int, features: int, members: int) -> None:
         self.owner, self.policy = owner, policy
         self._held, self._features, self._members = rows, features, members
+        self.journal: RunJournal | None = None  # set by the run
         self._accounts: dict[str, _Account] = {}
         # (receiver, Kind, shape) of messages that only the budget can deny -> (rows, account)
         self._known: dict[tuple[str, Kind, Sequence[int]], tuple[int, _Account]] = {}

@@ -53,6 +53,7 @@ def settings(options: dict[str, Any] | None = None, **changes: Any) -> dict[str,
         "seed": 5,
         "epochs": EPOCHS,
         "batch_size": SIZE,
+        "batching": "papers",  # as in the hand-written loops
         "model_options": {"width": 0.1, "fc": [16], "dropout": 0.1},
         "data": rows,
         "partition": {"kind": "tiles"},

@@ -43,6 +43,7 @@ def settings(options: dict[str, Any] | None = None, **changes: Any) -> dict[str,
         "seed": 5,
         "epochs": EPOCHS,
         "batch_size": SIZE,
+        "batching": "papers",  # as in the hand-written loops
         "model": "mlp",
         "model_options": {"hidden": [12]},
         "data": {"name": "digits", "train_rows": ROWS, "test_rows": 60},

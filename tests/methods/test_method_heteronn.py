@@ -36,6 +36,7 @@ def settings(parties: int = 3, options: dict[str, Any] | None = None, **more: An
         "seed": 5,
         "epochs": 3,
         "batch_size": BATCH,
+        "batching": "papers",  # as in the hand-written loops
         "momentum": 0.0,
         "model_options": {"hidden": [24]},
         "data": {"name": "digits", "train_rows": ROWS, "test_rows": 60},

@@ -72,6 +72,7 @@ def settings(options: dict[str, Any] | None = None, **changes: Any) -> dict[str,
         "seed": SEED,
         "epochs": EPOCHS,
         "batch_size": SIZE,
+        "batching": "papers",  # as in the hand-written loops
         "lr": 0.2,
         "model": "mlp",
         "model_options": {"hidden": [16]},

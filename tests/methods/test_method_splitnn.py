@@ -29,6 +29,7 @@ def settings(**changes: Any) -> dict[str, Any]:
         "seed": 5,
         "epochs": 2,
         "batch_size": 64,
+        "batching": "papers",  # as in the hand-written loops
         "model": "cnn",
         "data": {"name": "digits", "train_rows": 300, "test_rows": 60},
         "partition": {"kind": "tiles"},

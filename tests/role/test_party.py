@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,8 @@ from torch import Tensor, nn
 
 from colonnade import store
 from colonnade.data import Column, Preparation, Split
-from colonnade.errors import ColonnadeError
+from colonnade.errors import ColonnadeError, ConfigError
+from colonnade.role.batches import check_spread, spread
 from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule, rate_factor
 from colonnade.role.seeds import derive
@@ -47,11 +50,37 @@ def ids(me: Party, shared: bool = True) -> list[list[int]]:
 def test_every_epoch_sees_every_row_once_in_an_order_shared_by_all() -> None:
     mine, theirs = ids(party("bank")), ids(party("shop", labels=False))
     assert mine == theirs
-    assert [len(batch) for batch in mine[:5]] == [5, 5, 5, 5, 3]
+    assert [len(batch) for batch in mine[:5]] == [5, 5, 5, 4, 4]
+    assert [len(batch) for batch in ids(party(batching="papers"))[:5]] == [5, 5, 5, 5, 3]
     for epoch in range(3):
         rows = [row for batch in mine[5 * epoch : 5 * epoch + 5] for row in batch]
         assert sorted(rows) == list(range(ROWS))
     assert mine[:5] != mine[5:10]
+
+
+@pytest.mark.parametrize("rows", range(40))
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 39, 100])
+def test_batches_are_as_few_and_as_equal_as_can_be(rows: int, size: int) -> None:
+    sizes = spread(rows, size, "even")
+    assert sum(sizes) == rows and len(sizes) == math.ceil(rows / size)
+    assert sizes == sorted(sizes, reverse=True)
+    assert max(sizes, default=0) - min(sizes, default=0) <= 1
+    assert max(sizes, default=0) <= size
+    assert rows < 2 or size < 3 or min(sizes) > 1, "no batch of one row, whatever the rows"
+    papers = [len(part) for part in torch.arange(rows).split(size)] if rows else []
+    assert spread(rows, size, "papers") == papers
+
+
+@pytest.mark.parametrize(("rows", "size"), [(3, 2), (2, 1), (1, 9)])
+def test_a_batch_of_one_row_is_refused(rows: int, size: int) -> None:
+    def schedule(size: int, **more: Any) -> Schedule:
+        return Schedule(seed=1, epochs=1, batch_size=size, **more)
+
+    with pytest.raises(ConfigError, match="'bank' makes a batch of one row") as caught:
+        check_spread("bank", rows, schedule(size))
+    check_spread("bank", rows, schedule(size, batching="papers"))
+    for said in re.findall(r"batch_size = (\d+) or more", str(caught.value)):
+        check_spread("bank", rows, schedule(int(said)))  # the advice, followed
 
 
 def test_an_order_of_its_own_differs_between_parties() -> None:
@@ -394,6 +423,35 @@ def test_the_end_of_a_role_is_too_late_to_write_its_shelf(sort: str, tmp_path: P
         assert checkpoints.last_word()["shelf"] == {}
     assert list(tmp_path.rglob("*.json"))
     assert not list(tmp_path.rglob("*.npy"))
+
+
+@pytest.mark.parametrize("damaged", ["checkpoint", "last word", "shelf"])
+def test_a_party_does_not_offer_what_is_damaged(damaged: str, tmp_path: Path) -> None:
+    """Nor its last word, which would stand for a checkpoint that it does not have."""
+    checkpoints = OwnCheckpoints(tmp_path, lambda: None)
+    me = party()
+    with_a_shelf(me, checkpoints.save)
+    checkpoints.finish(me)
+    assert list(checkpoints.sift()) == [] and checkpoints.finished
+    labels = checkpoints.held()
+    place = {
+        "checkpoint": sorted(tmp_path.glob("0*.safetensors"))[-1],
+        "last word": tmp_path / "finished.json",
+        "shelf": tmp_path / "shelf" / "bank.maps.npy",
+    }[damaged]
+    data = bytearray(place.read_bytes())
+    data[-3] ^= 4
+    place.write_bytes(data)
+    told = list(checkpoints.sift())
+    kept = {"checkpoint": labels[:-1], "last word": labels, "shelf": labels[:1]}[damaged]
+    assert checkpoints.held() == kept and not checkpoints.finished
+    assert all("is damaged and is not used" in line for line in told)
+    back = checkpoints.go_back(kept[-1])
+    assert back is not None
+    resumed = party()
+    resumed.resume(back)
+    with_a_shelf(resumed, checkpoints.save)
+    assert list(checkpoints.sift()) == [] and checkpoints.held() == labels
 
 
 def test_the_methods_own_state_survives() -> None:

@@ -9,6 +9,7 @@ from queue import SimpleQueue
 from types import SimpleNamespace
 from typing import Any
 
+from colonnade.journal import Journal
 from colonnade.net.frame import Control
 from colonnade.net.link import Arrived, Up
 from colonnade.runtime.checkpoint import OwnCheckpoints
@@ -55,8 +56,8 @@ class FakeMesh:
     def refused(self) -> dict[str, int]:
         return {}
 
-    def up(self, peer: str, anew: bool = True) -> None:
-        self.inbox.put(Up(self.links[peer], anew))  # type: ignore[arg-type]
+    def up(self, peer: str, new: bool = True) -> None:
+        self.inbox.put(Up(self.links[peer], new))  # type: ignore[arg-type]
 
     def say(self, peer: str, word: str, content: Any) -> None:
         control = Control(word, json.dumps(content))
@@ -91,6 +92,7 @@ class Case:
             Patience(**patience),
             self,
             self.lines.append,
+            Journal(folder / "journal"),
             told={"classes": ["no", "yes"]},
             run=run,
         )

@@ -80,7 +80,7 @@ def test_a_large_message_travels_in_parts_and_lies_aligned() -> None:
     assert bank.take("shop", EMBEDDING) is None
 
 
-def test_two_begin_anew_and_a_third_notices_nothing(tmp_path: Path) -> None:
+def test_two_begin_again_and_a_third_notices_nothing(tmp_path: Path) -> None:
     """Each pair counts its own attempts; half a message of an older one is forgotten."""
     mesh = FakeMesh()
     sent = mesh.sent

@@ -28,6 +28,7 @@ BASE: dict[str, Any] = {
     "seed": 11,
     "epochs": 10,
     "batch_size": 128,
+    "batching": "papers",
     "optimizer": "adam",
     "lr": 1e-3,
     "schedule": "cosine",

@@ -50,9 +50,15 @@ def examine_site(path: Path) -> list[Check]:
 
 
 def _may_build(kit: Path, component: str) -> Check:
-    """Whether the engine's site lets a job name our component."""
+    """Whether the engine's site lets a job name our component, and no other."""
     file = kit / "local" / "resources.json"
-    if file.exists() and component in read_json(file).get("class_allow_list", ()):
-        return Check("components", "ok", f"{file} lets jobs name {component}")
-    move = f'add "{component}" to class_allow_list there; resources.json.default is the original'
-    return Check("components", "problem", f"{file} does not let jobs name {component}", move)
+    allowed = read_json(file).get("class_allow_list", ()) if file.exists() else ()
+    others = sum(name != component for name in allowed)
+    if component not in allowed:
+        move = f'set class_allow_list there to ["{component}"]'
+        return Check("components", "problem", f"{file} does not let jobs name {component}", move)
+    if others:
+        said = f"{file} lets jobs name {component}, and {others} other classes"
+        move = "remove what no job of yours needs: whoever may submit can have it built here"
+        return Check("components", "warning", said, move)
+    return Check("components", "ok", f"{file} lets jobs name {component}")

@@ -9,6 +9,8 @@
 Run again for more members, or for another federation, it makes what is missing: there is one
 authority per folder, and one server. `authorization.json` of every kit says what whoever submits
 may do there: submit, follow, stop and fetch jobs; no code of his own, no look at a site's files.
+`resources.json` says which classes a job may have built: our own, and at the server the engine's
+receiver of what sites track.
 Certificates are the engine's. Signing keys are not: each site has made its own, and the federation
 file pins them, so that whoever makes the kits cannot put himself between two parties that mask
 what they send.
@@ -196,8 +198,8 @@ def _provisioned(project: dict[str, Any], authority: Path) -> Path:
 
 
 def _allow(kit: Path, kept: str) -> None:
-    """Let it build our component, and no others than before; let nobody bring code, look at its
-    files, or read its log from elsewhere.
+    """Let it build our classes, and none of the engine's own that no job of ours names; let nobody
+    bring code, look at its files, or read its log from elsewhere.
 
     kept  the folder of the server's state, which would be the same for all servers of a machine;
           empty: this is not the server
@@ -208,7 +210,7 @@ def _allow(kit: Path, kept: str) -> None:
     resources = json.loads(given.read_text(encoding="utf-8"))
     if "class_allow_list" not in resources:
         return
-    resources["class_allow_list"] += [job.CONDUCTOR if kept else job.SITE]
+    resources["class_allow_list"] = [job.CONDUCTOR, job.TENSORBOARD] if kept else [job.SITE]
     if "allow_log_streaming" in resources:
         resources["allow_log_streaming"] = False
     text = json.dumps(resources, indent=1).replace("/tmp/nvflare", kept or "/tmp/nvflare")

@@ -113,7 +113,8 @@ class Site(Executor):  # type: ignore[misc]  # NVFlare has no types
             setup = sitefile.setup_of(place, party, file, folder, shared)
         except ColonnadeError as error:
             return told | {"problem": self._problem(error, fl_ctx)}
-        self._setup = replace(setup, runtime="nvflare", token=self._run)
+        simulated = bool(file.run)  # a site that is there for one run
+        self._setup = replace(setup, runtime="nvflare", token=self._run, simulated=simulated)
         self._out = sitefile.run_folder(place, file, folder, self._run)
         denied = forbidden(shared, party, setup.policy, setup.rows.width)
         why = "; ".join(said for said, _ in denied)

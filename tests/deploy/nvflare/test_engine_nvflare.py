@@ -232,12 +232,34 @@ def test_the_doctor_finds_a_site_in_order(place: Place) -> None:
 
 def test_no_site_may_build_other_classes_than_ours(place: Place) -> None:
     for name in (*SITES, "localhost"):
-        local_files = place.kits / name / "local"
-        given = json.loads((local_files / "resources.json.default").read_text())
-        ours = json.loads((local_files / "resources.json").read_text())
-        more = set(ours["class_allow_list"]) - set(given["class_allow_list"])
-        assert more == {job.CONDUCTOR if name == "localhost" else job.SITE}
+        ours = json.loads((place.kits / name / "local" / "resources.json").read_text())
+        server = [job.CONDUCTOR, job.TENSORBOARD]
+        assert ours["class_allow_list"] == (server if name == "localhost" else [job.SITE])
         assert ours["class_list_enforcement_mode"] == "enforce"
+
+
+def test_a_job_with_another_class_ends_before_it_begins(place: Place) -> None:
+    """Whoever may submit puts a class of the engine, which its own list allows, in place of ours;
+    every site refuses to build it."""
+    folder = job.write(place.shared["splitnn"], "other", False, place.folder / "other-class")
+    file = folder / "app" / "config" / "config_fed_client.json"
+    content = json.loads(file.read_text())
+    other = "nvflare.app_common.np.np_trainer.NPTrainer"
+    content["executors"][0]["executor"] = {"path": other, "args": {}}
+    file.write_text(json.dumps(content))
+    with Console(place.engine.kit) as session:
+        number = session._api.submit_job(str(folder))
+        until = time.monotonic() + WAIT
+        while not str(session._api.get_job_meta(number)["status"]).startswith("FINISHED"):
+            assert time.monotonic() < until
+            time.sleep(0.3)
+    said = [
+        path.read_text(errors="replace")
+        for name in SITES
+        for path in (place.kits / name).rglob("*.txt")
+    ]
+    refused = f"Component '{other}' at config path"
+    assert any(refused in text and "is not in allow_list" in text for text in said)
 
 
 def test_a_job_may_not_bring_code(place: Place) -> None:

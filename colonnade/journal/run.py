@@ -1,0 +1,71 @@
+"""A party's journal as one run sees it: what its role, its gate and its session may use of it.
+
+A run of strangers has the party's own journal. A simulation has one inside its run folder, which
+counts for nobody and is made only when something is written. Its secrets follow from the seed, so
+that a run repeats itself: there is one trust domain, in which nothing could be hidden anyway.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+
+from torch import Tensor
+
+from colonnade.journal.journal import Journal
+from colonnade.journal.rows import Names
+
+SIMULATED = "journal"  # the folder in a simulation's run folder
+
+
+class RunJournal:
+    """The journal of one party, during one run."""
+
+    def __init__(
+        self, opened: Callable[[], Journal], run: str, ids: Sequence[str] = (), root: bytes = b""
+    ) -> None:
+        """
+        opened  gives the journal; called when it is first needed
+        run     its name: secrets of one run say nothing about those of another
+        ids     of the party's own rows, one way of writing each; empty: rows have none
+        root    of a simulation's secrets
+        """
+        self._opened, self.run, self._ids, self._root = opened, run, ids, root
+
+    @classmethod
+    def simulated(cls, opened: Callable[[], Journal], party: str, seed: int) -> RunJournal:
+        """Of a party of a simulation, whose journal lies in a run folder."""
+        return cls(opened, "", (), f"colonnade simulation {seed} {party}".encode())
+
+    @classmethod
+    def in_folder(cls, run: Path, party: str, seed: int) -> RunJournal:
+        """Of one of the parties that live in this process."""
+        place = run / SIMULATED / party
+        return cls.simulated(lambda: Journal(place, simulated=True), party, seed)
+
+    @cached_property
+    def journal(self) -> Journal:
+        """The journal itself."""
+        return self._opened()
+
+    def secret(self, purpose: str) -> bytes:
+        """32 bytes for one purpose in this run, which nobody else has; the same after a restart."""
+        root = self._root or self.journal.secret("runs")
+        return hmac.digest(root, f"{purpose} of run {self.run}".encode(), "sha256")
+
+    def names(self, numbers: Tensor, rows: Tensor) -> Names:
+        """What these records of the party are called in its journal.
+
+        numbers  of the rows among all that the party brings, (records,)
+        rows     what is in them, (records, …)
+        """
+        if not self._ids:
+            return self.journal.names_of_rows(rows.detach().cpu().numpy())
+        found: Names = self._named[numbers.cpu().numpy()]
+        return found
+
+    @cached_property
+    def _named(self) -> Names:
+        return self.journal.names(self._ids)

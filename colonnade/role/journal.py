@@ -1,0 +1,21 @@
+"""What a role may ask of its party's journal; everything else in it is the runtime's to write."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from torch import Tensor
+
+from colonnade.journal import Names
+
+
+class OwnJournal(Protocol):
+    """What the party does not forget, whatever folder is removed."""
+
+    def secret(self, purpose: str) -> bytes:
+        """32 bytes for one purpose in this run, which nobody else has; the same after a restart."""
+        ...
+
+    def names(self, numbers: Tensor, rows: Tensor) -> Names:
+        """What the rows with these numbers, and these contents, are called in the journal."""
+        ...
