@@ -396,10 +396,10 @@ def test_a_run_without_models(run: Path, capsys: pytest.CaptureFixture[str]) -> 
     [
         ("weights/party2.safetensors", None, "party2.safetensors"),
         ("weights/party2.json", None, "party2.json"),
-        ("weights/party2.safetensors", b"\0" * 20, "party2.safetensors: cannot be read"),
-        ("weights/party2.json", b"[]", "party2.json: not a state"),
+        ("weights/party2.safetensors", b"\0" * 20, "party2.safetensors is damaged"),
+        ("weights/party2.json", b"[]", "party2.json is damaged"),
         ("weights/party2.json", b'{"value": 3}', "party2.json is damaged"),
-        ("weights/party2.json", b'{"dict": []}', "does not hold the models of 'party2'"),
+        ("weights/party2.json", b'{"dict": []}', "party2.json is damaged: it holds no models"),
         ("config.toml", None, "config.toml: No such file"),
         ("config.toml", b"method = ", "config.toml is not valid TOML"),
     ],

@@ -185,9 +185,13 @@ KEYS = sorted({key for content in CONTENTS.values() for key in content})
     mixed=st.booleans(),
 )
 def test_any_content_is_taken_or_refused_with_a_typed_error(
-    me: str, word: str, content: dict[str, Any], mixed: bool
+    tmp_path_factory: pytest.TempPathFactory,
+    me: str,
+    word: str,
+    content: dict[str, Any],
+    mixed: bool,
 ) -> None:
-    it = case(me, Path("nowhere"))
+    it = case(me, tmp_path_factory.getbasetemp())
     it.session.stop = lambda why: None  # type: ignore[method-assign]
     sender = "shop" if me == "bank" else "bank"
     if mixed:  # only some of it makes no sense
