@@ -739,7 +739,8 @@ def test_stored_maps_are_written_once(tmp_path: Path, monkeypatch: pytest.Monkey
     after = [facts for phase, facts in seen if phase == "train"]
     assert len(after) == STEPS + 1 + 2  # every step, and the end of the first epoch
     assert all(facts == after[0] for facts in after)
-    assert set(after[0]) == {"party1.test.npy", "party1.train.npy"}
+    arrays = {"party1.test.npy", "party1.train.npy"}
+    assert set(after[0]) == arrays | {f"{name}.sha256" for name in arrays}
     stored = store.read_array(tmp_path / "run" / "checkpoints" / "shelf" / "party1.train.npy")
     assert stored.shape == (2, ROWS, 4, 4, 6)  # views, rows, height, width, channels
     snapshot = next((tmp_path / "run" / "checkpoints").glob("*-train-*/party1.safetensors"))
