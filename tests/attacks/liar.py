@@ -7,16 +7,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from colonnade.cli.main import main as colonnade
 from colonnade.deploy import records
 from colonnade.deploy.records import Records
+from colonnade.methods import easter
+from colonnade.runtime.control import Start
+from colonnade.runtime.fixed import Fixed
+
+OUT = Path()  # the liar's own folder
 
 
 def main(arguments: Sequence[str]) -> int:
     plan = json.loads(arguments[0])
+    global OUT
     me = arguments[arguments.index("--name") + 1]
+    OUT = Path(arguments[arguments.index("--out") + 1])
     for lie in plan.get(me, ()):
         globals()[lie](me)
     return colonnade(["party", *arguments[1:]])
@@ -91,3 +102,49 @@ def slow_clock(me: str) -> None:
 
 def warn_in_the_runs_name(me: str) -> None:
     _forge(lambda told: told | {"remarks": ["party1's labels are wrong"], "warnings": ["stop it"]})
+
+
+# ---- lies of a hub about who takes part ----------------------------------------------------------
+
+
+def note_embedding(me: str) -> None:
+    """No lie: its first embedding, for the test to compare with."""
+    plain = easter.passive_send
+
+    def send(active: Any, part: Any, embedding: Any, moment: Any) -> None:
+        if not (OUT / "embedding.npy").exists():
+            np.save(OUT / "embedding.npy", embedding.numpy())
+        plain(active, part, embedding, moment)
+
+    easter.passive_send = send
+
+
+def repeat_without(me: str) -> None:
+    """The first step with everybody, and then once more without party4."""
+    plain, choose, tick = easter.active_mean, Fixed._choose, Fixed.tick
+    seen: list[int] = []
+
+    async def mean(passives: Any, part: Any, embedding: Any, moment: Any, cfg: Any) -> Any:
+        shared = await plain(passives, part, embedding, moment, cfg)
+        if (moment.purpose, moment.epoch, moment.step) == ("train", 0, 0):
+            count = len(passives) + 1
+            total = shared * part.parties - embedding
+            total = total if part.absent is None else total - part.absent
+            np.save(OUT / f"sum-{count}.npy", total.numpy())
+            seen.append(count)
+        return shared
+
+    def look(self: Fixed, session: Any, now: float) -> None:
+        if seen == [4] and session.playing:
+            seen.append(0)
+            session.leave_out(["party4"])
+            self._halt(session, "let us begin again")
+        tick(self, session, now)
+
+    def chosen(self: Fixed, session: Any) -> Start:
+        start = choose(self, session)
+        if seen:
+            start = replace(start, label=None, skip=None)
+        return start
+
+    easter.active_mean, Fixed.tick, Fixed._choose = mean, look, chosen  # type: ignore[method-assign]

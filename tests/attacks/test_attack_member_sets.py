@@ -1,0 +1,59 @@
+"""No step meets two sets of members.
+
+EASTER's hub learns the sum over the passive parties. Who has the sum of the same rows under the same
+weights once with and once without a party has the difference: that party's embedding, whatever the
+masks. So a passive party refuses a step that it has begun with other members, whatever the hub says.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from federations import Field, toy
+from nursery import Nursery
+
+LIAR = Path(__file__).with_name("liar.py")
+LOST = "party4"
+
+
+def attacked(nursery: Nursery, folder: Path, on_lost: str, **lies: list[str]) -> Field:
+    """A federation of strangers, each with a journal of its own, in which some lie."""
+    field = Field(folder / "field", toy("easter", 4), on_lost=on_lost, deadline=8.0)
+    program = (*nursery.program(Path("x"))[:-2], str(LIAR), json.dumps(lies))
+    for name in field.names:
+        field.start(name, program)
+    for name in field.names:
+        if name != LOST:
+            field.processes[name].wait(40)
+    field.close()
+    return field
+
+
+def read(field: Field) -> float:
+    """How far what the hub has computed is from the embedding of the party that it left out."""
+    sums = {name: np.load(path) for path in field.out("party1").glob("sum-*.npy")
+            for name in [path.stem]}  # fmt: skip
+    if len(sums) < 2:
+        return float("inf")
+    truth = np.load(field.out(LOST) / "embedding.npy")
+    return float(np.abs(sums["sum-4"] - sums["sum-3"] - truth).max())
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize("on_lost", ["wait", "continue"])
+def test_a_step_is_not_repeated_without_a_party(
+    on_lost: str, nursery: Nursery, tmp_path: Path
+) -> None:
+    """The hub calls everybody back to the beginning and leaves one party out of the very first
+    step; the difference of the two sums must stay unknown, and the others name the hub."""
+    field = attacked(
+        nursery, tmp_path, on_lost, party1=["repeat_without"], party4=["note_embedding"]
+    )
+    assert read(field) > 0.01
+    for name in ("party2", "party3"):
+        assert "'party1'" in field.log(name) and "'party4'" in field.log(name)
+        assert "Untrusted" in field.log(name)
