@@ -18,7 +18,7 @@ from colonnade.journal import Journal
 from colonnade.net.greeting import ANY
 from colonnade.net.mesh import Mesh
 from colonnade.runtime.checkpoint import NoCheckpoints, OwnCheckpoints
-from colonnade.runtime.control import Patience, Place
+from colonnade.runtime.control import Patience
 from colonnade.runtime.elastic import Elastic
 from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.network import Network
@@ -74,7 +74,7 @@ def connect(
         run=run,
         attempt=attempt,
         absent=absent,
-        fresh=_fresh(book) if federation.on_lost == "continue" else None,
+        reached=_reached(book) if federation.on_lost == "continue" else None,
         accounts=accounts,
     )
 
@@ -102,13 +102,11 @@ def _mesh(setup: Setup, absent: Collection[str], log: Callable[[str], None]) -> 
     )
 
 
-def _fresh(book: Ledger) -> Place | None:
-    """The first step of which the ledger knows nothing."""
+def _reached(book: Ledger) -> tuple[int, int] | None:
+    """The first epoch and step of which the ledger knows nothing."""
     return max(
         (
-            ("train", row["epoch"] + 1, 0)
-            if row["phase"] == "eval"
-            else ("train", row["epoch"], row["step"] + 1)
+            (row["epoch"] + 1, 0) if row["phase"] == "eval" else (row["epoch"], row["step"] + 1)
             for row in book.rows()
             if row.get("phase") in ("train", "eval")
         ),

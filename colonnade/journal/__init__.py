@@ -3,6 +3,7 @@
 journal.py    the file: entries, their chain, the lock, what a crash leaves behind
 rows.py       keyed names of records, and lists of them
 counts.py     counts per record, and numbers that only rise, both booked ahead
+steps.py      the steps that were begun, and with whom
 run.py        what one run of the party uses of it
 """
 
@@ -10,5 +11,6 @@ from colonnade.journal.counts import Mark, Tally
 from colonnade.journal.journal import Anchor, Journal, default_place
 from colonnade.journal.rows import Names
 from colonnade.journal.run import RunJournal
+from colonnade.journal.steps import Steps
 
-__all__ = ["Anchor", "Journal", "Mark", "Names", "RunJournal", "Tally", "default_place"]
+__all__ = ["Anchor", "Journal", "Mark", "Names", "RunJournal", "Steps", "Tally", "default_place"]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NoReturn
 
+from colonnade.errors import Untrusted
 from colonnade.net.link import Link
 from colonnade.role.party import Party
 from colonnade.role.progress import Stopped
@@ -55,6 +56,7 @@ class Fixed:
             while session.start is None:
                 session.pump(TICK)
             start = session.start
+            self._check_members(session, start)
             session.keeper.mark(start)
         session.playing = not start.ended
         session.run, session.attempt = start.run, start.attempt
@@ -68,6 +70,29 @@ class Fixed:
         ):
             session.pump(TICK)  # a message to a process that is not yet known would be lost
         return None if start.ended else start
+
+    def _check_members(self, session: Session, start: Start) -> None:
+        """Who may be left out, whatever the hub says. That no step meets two sets of members is
+        seen when it begins."""
+        absent, before = frozenset(start.absent), frozenset(session.absent)
+        if absent == before:
+            return
+        why = ""
+        if gone := before - absent:
+            why = f"'{min(gone)}' was left behind, and the hub has it take part again"
+        elif strangers := absent - frozenset(session.members):
+            why = f"'{min(strangers)}' is no member"
+        elif session.patience.on_lost != "continue" or session.me in absent:
+            why = 'only on_lost = "continue", in the federation file, lets a run leave somebody out'
+        else:
+            why = session.keeper.may_lose(absent)
+        if why:
+            names = ", ".join(f"'{name}'" for name in start.absent) or "nobody"
+            raise Untrusted(
+                f"'{session.hub}' starts attempt {start.attempt} without {names}, and "
+                f"'{session.me}' takes no part in that: {why}. Ask '{session.hub}' why; nothing "
+                "was sent"
+            )
 
     def _choose_with_all(self, session: Session) -> Start:
         session.joins[session.me] = session.join()

@@ -34,7 +34,17 @@ class Playing:
                 session.unsent.add(receiver)
                 return
             session.unsent.discard(receiver)
+        else:
+            self._begin_step()
         session.post.put(self._party, receiver, kind, value)
+
+    def _begin_step(self) -> None:
+        """Before the first message of a step: no step meets two sets of members."""
+        session, progress = self._session, self._party.progress
+        phase, epoch, step = progress.position
+        if phase:
+            evaluates = progress.phase == "eval"
+            session.steps_taken.begin(phase, (epoch, step), session.away, evaluates)
 
     def reaches(self, peer: str) -> bool:
         """Whether a message to this peer would go out at once, as far as events were taken in:

@@ -32,7 +32,7 @@ from typing import Any, NoReturn, Protocol
 import torch
 
 from colonnade.errors import ColonnadeError
-from colonnade.journal import Journal
+from colonnade.journal import Journal, Steps
 from colonnade.net.frame import Control, Part
 from colonnade.net.link import Arrived, Down, Event, Link, Up
 from colonnade.net.mesh import Lost, Mesh
@@ -115,14 +115,14 @@ class Session:
         run: str = "",
         attempt: int = 0,
         absent: Collection[str] = (),
-        fresh: Place | None = None,
+        reached: tuple[int, int] | None = None,
         accounts: Mapping[str, Any] | None = None,
     ) -> None:
         """
         told          what the hub tells everybody at the start
         run, attempt  what an earlier process of this party has remembered
         absent        who is not waited for
-        fresh         the first step that earlier processes of this party have never begun
+        reached       the epoch and step up to which the ledger of earlier processes has come
         accounts      of all parties, where an earlier process of this hub died behind their end
         """
         self.me, self.members, self.hub, self.mesh = me, members, hub, mesh
@@ -132,7 +132,7 @@ class Session:
         self.post = post
         self.mesh.when_full = self._no_room
         self.run, self.attempt = run, attempt
-        self.absent = set(absent)
+        self.absent, self.away = set(absent), tuple(sorted(absent))
         self.skip: Place | None = None  # see Start
         self.returned: Any = None  # by the role, once it has ended
         self.party: Party | None = None
@@ -147,7 +147,7 @@ class Session:
         self.stop_wish, self.stop_told = "", False
         self.skipped: Counter[str] = Counter()  # messages that were not sent
         self._remarks: list[str] = []
-        self._fresh = fresh
+        self._reached, self._steps_taken = reached, dict[str, Steps]()
         self._over = accounts is not None
         self.moved = time.monotonic()  # when a message last came or a role last went on
         self._ticked = 0.0
@@ -265,6 +265,7 @@ class Session:
     def leave_out(self, names: Collection[str], since: Place | None = None) -> None:
         """Who was lost, also before this process began: it may not come back."""
         self.absent.update(names)
+        self.away = tuple(sorted(self.absent))
         self.skip = since or self.skip
         self.mesh.barred.update(dict.fromkeys(names, GONE))
 
@@ -316,19 +317,17 @@ class Session:
 
     def join(self) -> Join:
         """This party's word to the hub: that it is here, and what it holds."""
-        party = self.party
-        if party is not None and party.position[0]:
-            phase, epoch, step = party.position
-            # An evaluation is not repeated either: the epoch after it is the next that is new.
-            fresh = (
-                (phase, epoch + 1, 0)
-                if party.progress.phase == "eval"
-                else (phase, epoch, step + 1)
-            )
-            self._fresh = max(self._fresh or fresh, fresh)
+        fresh = self.steps_taken.fresh if self.run else None
         held, finished = tuple(self.checkpoints.held()), self.checkpoints.finished
         life = self.mesh.incarnation.hex()
-        return Join(life, self.run, self.attempt, held, finished, self._fresh)
+        return Join(life, self.run, self.attempt, held, finished, fresh)
+
+    @property
+    def steps_taken(self) -> Steps:
+        """Which steps of this run this party has begun, and with whom."""
+        if self.run not in self._steps_taken:
+            self._steps_taken[self.run] = Steps(self.journal, self.run, self._reached)
+        return self._steps_taken[self.run]
 
     # ---- events --------------------------------------------------------------------------------
 

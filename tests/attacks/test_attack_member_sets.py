@@ -1,8 +1,9 @@
 """No step meets two sets of members.
 
-EASTER's hub learns the sum over the passive parties. Who has the sum of the same rows under the same
-weights once with and once without a party has the difference: that party's embedding, whatever the
-masks. So a passive party refuses a step that it has begun with other members, whatever the hub says.
+EASTER's hub learns the sum over the passive parties. Who has the sum of the same rows under the
+same weights once with and once without a party has the difference: that party's embedding, whatever
+the masks. So a passive party refuses a step that it has begun with other members, whatever the hub
+says.
 """
 
 from __future__ import annotations
@@ -43,7 +44,6 @@ def read(field: Field) -> float:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize("on_lost", ["wait", "continue"])
 def test_a_step_is_not_repeated_without_a_party(
     on_lost: str, nursery: Nursery, tmp_path: Path

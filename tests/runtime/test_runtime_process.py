@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,7 +13,7 @@ from fake_mesh import MEMBERS, RUN, Case, start
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colonnade.errors import CodecError, ColonnadeError, Denied, PeerLost, RoleFailed
+from colonnade.errors import CodecError, ColonnadeError, Denied, PeerLost, RoleFailed, Untrusted
 from colonnade.net.frame import HEAD_BYTES
 from colonnade.role.progress import Stopped
 from colonnade.runtime import control
@@ -20,6 +21,9 @@ from colonnade.runtime.control import Done, GoBack, Halt, Trouble
 from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.playing import Playing
 from colonnade.runtime.protocol import NAMES, WORDS
+from colonnade.wire import Kind
+
+KIND = Kind("gradient", (), reveals="nothing")
 
 
 def case(me: str, folder: Path, **patience: Any) -> Case:
@@ -67,15 +71,41 @@ def test_what_was_begun_is_not_forgotten_when_all_go_back(tmp_path: Path) -> Non
     """A later attempt starts from a checkpoint; steps beyond it have been opened all the same."""
     session = case("shop", tmp_path).session
     assert session.join().fresh is None
+    session.run, session.post.put = "3f", lambda *given: None  # type: ignore[method-assign]
     for position, phase, fresh in [
         (("train", 1, 7), "train", ("train", 1, 8)),
         (("train", 1, 3), "train", ("train", 1, 8)),
         (("train", 1, 10), "eval", ("train", 2, 0)),
     ]:
-        progress = SimpleNamespace(phase=phase)
-        party: Any = SimpleNamespace(position=position, progress=progress)
-        session.party = party
+        party: Any = SimpleNamespace(progress=SimpleNamespace(phase=phase, position=position))
+        Playing(session, party).put("bank", KIND, 0)
         assert session.join().fresh == fresh
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "on_lost", "why"),
+    [
+        ((), ("telco",), "wait", 'only on_lost = "continue"'),
+        ((), ("telco",), "stop", 'only on_lost = "continue"'),
+        (("telco",), (), "continue", "'telco' was left behind"),
+        ((), ("post",), "continue", "'post' is no member"),
+        ((), ("shop",), "continue", 'only on_lost = "continue"'),
+        ((), ("telco",), "continue", ""),
+        (("telco",), ("telco",), "wait", ""),
+    ],
+)
+def test_who_is_left_out_is_not_the_hubs_to_say(
+    mine: tuple[str, ...], theirs: tuple[str, ...], on_lost: str, why: str, tmp_path: Path
+) -> None:
+    it = case("shop", tmp_path, on_lost=on_lost)
+    it.session.leave_out(mine)
+    it.mesh.say("bank", "start", start(1, absent=theirs, ended=True))
+    it.mesh.say("bank", "end", {})
+    if not why:
+        it.serve()
+        return
+    with pytest.raises(Untrusted, match=f"'bank' starts attempt 1 without .*{re.escape(why)}"):
+        it.serve()
 
 
 def test_a_word_that_does_not_fit_one_frame(tmp_path: Path) -> None:
