@@ -13,8 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from child import Plan
 from federations import Field, toy
 from nursery import Nursery
+from points import Kill
 
 LIAR = Path(__file__).with_name("liar.py")
 LOST = "party4"
@@ -57,3 +59,19 @@ def test_a_step_is_not_repeated_without_a_party(
     for name in ("party2", "party3"):
         assert "'party1'" in field.log(name) and "'party4'" in field.log(name)
         assert "Untrusted" in field.log(name)
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_a_policys_members_are_those_who_take_part(nursery: Nursery, tmp_path: Path) -> None:
+    """A policy wants four parties to take part; one is left behind, and the file still names four.
+    The other passive parties must send nothing any more."""
+    field = Field(tmp_path / "field", toy("easter", 4), on_lost="continue", deadline=1.5)
+    with field.changed() as content:
+        content["policy"]["allow"]["masked_embedding"]["min_members"] = 4
+    program = nursery.program(Plan([Kill("ledger: after", LOST, 9)]).write(tmp_path / "plan"))
+    for name in field.names:
+        field.start(name, program)
+    codes = field.wait()
+    assert codes.pop(LOST) == -9 and set(codes.values()) == {1}
+    assert "requires 4 members and 3 take part" in field.log("party2") + field.log("party3")
