@@ -135,6 +135,8 @@ class Fixed:
             if snapshot is None or place > snapshot["positions"].get(phase, [0, 0]):
                 party.progress.skip_to(*start.skip)
         session.post.begin(int(start.run, 16), start.attempt)
+        if session.post.gate is not None:
+            session.post.gate.attend(len(session.present))
         if start.skip is not None:
             phase, epoch, step = start.skip
             text = f"went on without {', '.join(start.absent)} from {phase}, epoch {epoch + 1}, "

@@ -7,7 +7,7 @@
     width_ratio = 1.0        # the same, against the numbers per row of the party's own features
     releases = 20            # per record: rows sent so far / rows held, to all peers together
     min_batch = 8            # fewest rows in a message; the last batch of an epoch counts too
-    min_members = 3          # fewest parties in the federation
+    min_members = 3          # fewest parties that take part
 
     journal = "journal"      # at the top: the folder of what this party must not forget, from the
                              # policy file; omitted: in the user's data folder
@@ -130,7 +130,7 @@ class Policy:
                 "# width_ratio = 1.0   # most numbers per row, against the party's own features\n"
                 "# releases = 20       # how often a record may leave\n"
                 "# min_batch = 8       # fewest rows in a message\n"
-                "# min_members = 3     # fewest parties in the federation\n"
+                "# min_members = 3     # fewest parties that take part\n"
             )
         return "\n".join(parts)
 
@@ -179,7 +179,7 @@ class Gate:
 
     rows      records that the party holds
     features  numbers per row of its own features
-    members   parties in the federation, itself included
+    members   parties that take part, itself included
     """
 
     def __init__(self, owner: str, policy: Policy, rows: int, features: int, members: int) -> None:
@@ -208,6 +208,11 @@ class Gate:
         account.messages += 1
         account.bytes += size
         account.rows += rows
+
+    def attend(self, members: int) -> None:
+        """From now on so many take part: others were left out."""
+        self._members = members
+        self._known.clear()
 
     def spent(self) -> dict[str, dict[str, int]]:
         """What has left so far, by Kind."""
@@ -251,8 +256,8 @@ class Gate:
             self._deny(
                 receiver,
                 kind,
-                f"its policy requires {rule.min_members} members and the federation has "
-                f"{self._members}. Let others join",
+                f"its policy requires {rule.min_members} members and {self._members} take part. "
+                "Let others join",
                 "min_members",
             )
         rows, width = _measure(_shapes(value))

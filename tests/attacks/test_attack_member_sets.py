@@ -62,7 +62,6 @@ def test_a_step_is_not_repeated_without_a_party(
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_a_policys_members_are_those_who_take_part(nursery: Nursery, tmp_path: Path) -> None:
     """A policy wants four parties to take part; one is left behind, and the file still names four.
     The other passive parties must send nothing any more."""
