@@ -1,0 +1,194 @@
+"""Code that somebody else has sent is not executed before this party has approved its bytes."""
+
+from __future__ import annotations
+
+import json
+import py_compile
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+
+import colonnade
+from colonnade.cli.main import main
+from colonnade.errors import ColonnadeError
+from colonnade.methods import splitnn
+from colonnade.net import certs
+
+HONEST = Path(splitnn.__file__).read_text(encoding="utf-8")
+NET = "from torch import nn\ndef build(shape, out):\n    return nn.Linear(shape[0], out)\n"
+ROWS = "id,a,b,label\n" + "".join(f"{n},{n % 7},{n % 5},{n % 2}\n" for n in range(40))
+red = pytest.mark.xfail(strict=True, raises=AssertionError)
+
+
+class Sent:
+    """A folder that somebody has sent, with code that leaves a mark when it is executed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.mark = folder, folder.parent / "executed"
+        folder.mkdir()
+
+    def evil(self, text: str) -> str:
+        return f"open({str(self.mark)!r}, 'w').close()\n" + text.replace(
+            "from __future__ import annotations\n", ""
+        )
+
+    def federation(self, run: dict[str, Any]) -> list[str]:
+        """The arguments with which 'bank' takes part."""
+        members: dict[str, Any] = {}
+        certs.init(self.folder / "keys")
+        for name in ("bank", "shop"):
+            certs.party(self.folder / "keys", name)
+            key = certs.public_text(self.folder / "keys" / name / f"{name}.sign")
+            members[name] = {"signing_key": key}
+        members["bank"]["address"] = "127.0.0.1:1"
+        tree = {"name": "ours", "deadline": 1.0, "run": run, "parties": members}
+        (self.folder / "federation.toml").write_text(tomli_w.dumps(tree))
+        (self.folder / "bank.csv").write_text(ROWS)
+        (self.folder / "policy.toml").write_text("[allow.embedding]\n")
+        return [
+            *("--name", "bank", "--keys", str(self.folder / "keys" / "bank")),
+            *("--data", str(self.folder / "bank.csv")),
+            *("--policy", str(self.folder / "policy.toml")),
+        ]
+
+    def refused(self, *words: object, capsys: pytest.CaptureFixture[str]) -> str:
+        """What a command says that must not execute anything."""
+        try:
+            code = main([str(word) for word in words])
+        except Exception as error:  # evil code may end in anything
+            raise AssertionError(f"it went as far as {error!r}") from error
+        assert not self.mark.exists(), "it was executed"
+        assert code, "nothing was refused"
+        told = capsys.readouterr()
+        return " ".join((told.out + told.err).split())
+
+
+@pytest.fixture
+def sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sent:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "1000")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))  # where nothing is approved
+    return Sent(tmp_path / "received")
+
+
+@pytest.fixture(params=["method", "network"])
+def run(request: pytest.FixtureRequest, sent: Sent) -> dict[str, Any]:
+    """What a received federation file asks for: both call themselves what everybody knows."""
+    run: dict[str, Any] = {"method": "splitnn", "data": {"name": "digits"}}
+    if request.param == "method":
+        (sent.folder / "evil.py").write_text(sent.evil(HONEST))
+        return run | {"method": "evil.py"}
+    (sent.folder / "evil.py").write_text(sent.evil(NET))
+    return run | {"model": "evil.py:build"}
+
+
+@red
+def test_the_doctor_executes_nothing(
+    sent: Sent, run: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A partner sends a federation file with a method or a network; this party asks the doctor."""
+    mine = sent.federation(run)
+    for words in ((), mine):
+        said = sent.refused("doctor", sent.folder / "federation.toml", *words, capsys=capsys)
+        assert "evil.py" in said and "colonnade trust" in said
+
+
+@red
+@pytest.mark.parametrize("command", ["party", "align"])
+def test_a_party_executes_nothing(
+    command: str, sent: Sent, run: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A partner sends a federation file with code, and this party starts without a look at it."""
+    mine = sent.federation(run)
+    file = sent.folder / "federation.toml"
+    first = ("party", "--federation", file) if command == "party" else ("align", file)
+    said = sent.refused(*first, *mine, "--out", sent.folder / "run", capsys=capsys)
+    assert "evil.py" in said and "colonnade trust" in said
+
+
+@red
+@pytest.mark.parametrize("command", ["predict", "resume", "doctor"])
+@pytest.mark.parametrize("kind", ["method", "network"])
+def test_a_run_folder_executes_nothing(
+    kind: str, command: str, sent: Sent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A partner sends a run folder; the code in it is not what this party has ever seen."""
+    own = sent.folder.parent / "own"
+    own.mkdir()
+    tree: dict[str, Any] = {"method": "splitnn", "epochs": 1, "data": {"name": "breast-cancer"}}
+    if kind == "method":
+        (own / "mine.py").write_text(HONEST.replace('name="splitnn"', 'name="mine"'))
+        tree |= {"method": "mine.py"}
+    else:
+        (own / "mine.py").write_text(NET)
+        tree |= {"model": "mine.py:build"}
+    (own / "run.toml").write_text(tomli_w.dumps(tree))
+    assert main(["run", str(own / "run.toml"), "--out", str(own / "run"), "--quiet"]) == 0
+    folder = sent.folder / "run"
+    shutil.copytree(own / "run", folder)
+    (folder / "mine.py").write_text(sent.evil((folder / "mine.py").read_text()))
+    if command == "resume":
+        shutil.rmtree(folder / "weights")
+    words: dict[str, tuple[object, ...]] = {
+        "predict": ("predict", folder),
+        "resume": ("run", "--resume", folder),
+        "doctor": ("doctor", folder / "config.toml"),
+    }
+    said = sent.refused(*words[command], capsys=capsys)
+    assert "mine.py" in said and "colonnade trust" in said
+
+
+@red
+@pytest.mark.parametrize("name", ["splitnn", "alignment"])
+def test_a_file_does_not_take_the_name_of_a_method_that_everybody_knows(
+    name: str, tmp_path: Path
+) -> None:
+    """A file calls itself `splitnn`, so that the doctor, the log and the report say so."""
+    (tmp_path / "mine.py").write_text(HONEST.replace('name="splitnn"', f'name="{name}"'))
+    tree = {"method": str(tmp_path / "mine.py"), "epochs": 1, "data": {"name": "breast-cancer"}}
+    try:
+        colonnade.run(tree, out=tmp_path / "run")
+    except ColonnadeError as refusal:
+        assert f"'{name}'" in str(refusal) and "another name" in str(refusal)
+        return
+    raise AssertionError("it ran under a name that is not its own")
+
+
+@red
+def test_a_plugin_does_not_take_the_name_of_a_method_that_everybody_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An installed package has a method `better`, which calls itself `splitnn`."""
+    (tmp_path / "better_method.py").write_text(HONEST)
+    info = tmp_path / "better-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: better\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[colonnade.methods]\nbetter = better_method\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    try:
+        colonnade.run(
+            {"method": "better", "epochs": 1, "data": {"name": "breast-cancer"}},
+            out=tmp_path / "run",
+        )
+    except ColonnadeError as refusal:
+        assert "'splitnn'" in str(refusal) and "another name" in str(refusal)
+        return
+    raise AssertionError("it ran under a name that is not its own")
+
+
+@red
+def test_what_python_has_cached_beside_a_file_is_not_executed(sent: Sent) -> None:
+    """The file that a person reads is harmless; the compiled one in __pycache__ is not."""
+    file = sent.folder / "net.py"
+    file.write_text(sent.evil(NET))
+    py_compile.compile(
+        str(file), invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH, doraise=True
+    )
+    file.write_text(NET)
+    tree = {"method": "splitnn", "model": f"{file}:build", "epochs": 1}
+    colonnade.run(tree | {"data": {"name": "breast-cancer"}}, out=sent.folder / "run")
+    assert not sent.mark.exists(), "it was executed"
+    assert json.loads((sent.folder / "run" / "result.json").read_text())["status"] == "finished"
