@@ -13,12 +13,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from colonnade import assembly, config
+from colonnade import assembly, config, plugin
 from colonnade.align import Alignment
 from colonnade.align.phase import fingerprint
 from colonnade.cli import party
 from colonnade.cli.progress import Progress
-from colonnade.config import federation
+from colonnade.config import code, federation
 from colonnade.deploy import member
 from colonnade.deploy.setup import read_rows
 from colonnade.deploy.supervisor import Options
@@ -72,7 +72,7 @@ def _here(arguments: argparse.Namespace, console: Console) -> tuple[Result, Alig
                 f"colonnade align: --{option} is of one party of a federation: say whose with "
                 "--name. In a run file, [parties.NAME] names the files"
             )
-    settings = config.load(arguments.file, arguments.overrides).to_align()
+    settings = config.load(arguments.file, arguments.overrides, rule=plugin.own).to_align()
     if not settings.files:
         raise ConfigError(
             [
@@ -98,7 +98,7 @@ def _with_others(arguments: argparse.Namespace, console: Console) -> tuple[Resul
             "colonnade align: --runtime and --set are for a run file; what a federation does, its "
             "file says"
         )
-    shared = federation.load_alignment(arguments.file)
+    shared = federation.load_alignment(arguments.file, code.trusted_by(arguments.policy))
     shared.member(arguments.name)
     own = read_rows(party.own_file(arguments), shared, arguments.name)
     setup = party.prepared(arguments, shared, own)

@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     _ledger(commands)
     _align(commands)
     _certs(commands)
+    _trust(commands)
     _party(commands)
     _doctor(commands)
     _nvflare(commands)
@@ -265,6 +266,13 @@ def _certs(commands: Any) -> None:
 
     sub = _command(actions, "show", "certs", "what certificates and signing keys say", "show")
     sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help=".pem or .sign")
+
+
+def _trust(commands: Any) -> None:
+    summary = "approve code that somebody else has sent; without approval nothing executes it"
+    sub = _command(commands, "trust", "trust", summary)
+    sub.add_argument("files", type=Path, nargs="+", metavar="FILE.py", help="a method or a network")
+    sub.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def _party(commands: Any) -> None:

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from colonnade import assembly, report
 from colonnade.cli.progress import Progress
-from colonnade.config import Config, federation
+from colonnade.config import Config, code, federation
 from colonnade.data import own
 from colonnade.data.own import OwnFile
 from colonnade.deploy import member
@@ -51,7 +51,7 @@ def own_file(arguments: argparse.Namespace) -> OwnFile | None:
 
 def setup_of(arguments: argparse.Namespace) -> Setup:
     """The files and names in the arguments, checked."""
-    shared = federation.load(arguments.federation)
+    shared = federation.load(arguments.federation, code.trusted_by(arguments.policy))
     shared.member(arguments.name)  # a wrong name first, before any file is read
     return prepared(arguments, shared, read_rows(own_file(arguments), shared, arguments.name))
 
@@ -73,7 +73,7 @@ def prepared(
 
 def _predict(arguments: argparse.Namespace) -> None:
     console = Console(highlight=False, quiet=arguments.json or arguments.quiet)
-    shared = federation.load(arguments.federation)
+    shared = federation.load(arguments.federation, code.trusted_by(arguments.policy))
     shared.member(arguments.name)
     file = own_file(arguments)
     check_data(file, shared, arguments.name)

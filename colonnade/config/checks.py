@@ -76,6 +76,8 @@ def check_partition(partition: Partition, given: Mapping[str, Any], problems: li
 def check_recipe(recipe: Recipe, where: str, problems: list[str]) -> None:
     """Check that the model exists and has the given options."""
     if models.is_own(recipe.model):
+        if not models.is_admitted(recipe.model):
+            return  # why not is reported where it was refused
         try:
             models.find_builder(recipe.model)
         except ConfigError as error:

@@ -14,6 +14,8 @@
     [parties.shop]
     signing_key = "cd34…"
     [policy.allow.embedding]            # optional, for all; a party's own file replaces it
+    [code]                              # the sha256 of every Python file that [run] names
+    "my_method.py" = "ef56…"            # see: colonnade trust my_method.py
 
 Every organisation can read it. Its sha256 covers what all must agree on, so that two parties with
 different files refuse each other before anything is sent.
@@ -23,19 +25,20 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from colonnade import store, toml
+from colonnade.config import code, reader
 from colonnade.config import federation_checks as checks
-from colonnade.config import reader
 from colonnade.config.checks import check_name, same_but_for_case
 from colonnade.config.federation_checks import OnLost
 from colonnade.config.member import Entry, Member, split_address
 from colonnade.config.settings import Config
 from colonnade.errors import ConfigError, FederationError, unknown
+from colonnade.plugin import Rule, pinned
 from colonnade.role.method import Role
 from colonnade.toml import Bounds
 from colonnade.wire.policy import Policy
@@ -144,12 +147,15 @@ class Federation:
         }
 
 
-def load(path: str | Path) -> Federation:
-    """Load a federation from its file; all mistakes are reported at once."""
+def load(path: str | Path, trusted: Collection[str] = ()) -> Federation:
+    """Load a federation from its file; all mistakes are reported at once.
+
+    trusted  digests of code that a party's own policy approves: see colonnade/config/code.py
+    """
     path = Path(path)
     tree = toml.load(path, FederationError)
     problems: list[str] = []
-    tables = {"run", "parties", "policy"}
+    tables = {"run", "parties", "policy", "code"}
     keys = {"name", "on_lost", "deadline", "patience"}
     problems += [
         unknown(k, keys | tables, "at the top level") for k in tree if k not in keys | tables
@@ -160,7 +166,8 @@ def load(path: str | Path) -> Federation:
     elif isinstance(tree["name"], str):
         problems += check_name(top.name, "name")
     members = _members(toml.table(tree, "parties", problems), problems)
-    run = _run(tree, top.name, [m.name for m in members], path.parent, problems)
+    rule = pinned(code.pins(tree, problems), str(path), trusted)
+    run = _run(tree, top.name, [m.name for m in members], path.parent, rule, problems)
     policy = _policy(tree, path, problems)
     if run is not None:
         checks.check_run(run, members, top.on_lost, problems)
@@ -175,9 +182,9 @@ def load(path: str | Path) -> Federation:
     return replace(federation, sha256=_sha256(federation))
 
 
-def load_alignment(path: str | Path) -> Federation:
+def load_alignment(path: str | Path, trusted: Collection[str] = ()) -> Federation:
     """The same federation, only to find the common rows of the members that bring rows."""
-    whole = load(path)
+    whole = load(path, trusted)
     members = tuple(member for member in whole.members if whole.role(member.name).rows)
     names = [member.name for member in members]
     holder = whole.holder if whole.holder in names else names[0]
@@ -210,8 +217,12 @@ def write(
     deadline: float = 600.0,
     patience: float = 3600.0,
     policy: Policy | None = None,
+    pins: Mapping[str, str] | None = None,
 ) -> Path:
-    """Write a federation file; `run` is a table as in a run file. `load` checks it."""
+    """Write a federation file; `run` is a table as in a run file. `load` checks it.
+
+    pins  the sha256 of every file with code that the run names
+    """
     import tomli_w
 
     parties = {
@@ -226,6 +237,8 @@ def write(
     tree |= {"run": run, "parties": parties}
     if policy is not None:
         tree["policy"] = policy.table()
+    if pins:
+        tree["code"] = dict(pins)
     try:
         store.write_text(tomli_w.dumps(tree), path)
     except OSError as error:
@@ -279,7 +292,12 @@ def _members(tables: Mapping[str, Any], problems: list[str]) -> list[Member]:
 
 
 def _run(
-    tree: Mapping[str, Any], name: str, names: Sequence[str], folder: Path, problems: list[str]
+    tree: Mapping[str, Any],
+    name: str,
+    names: Sequence[str],
+    folder: Path,
+    rule: Rule,
+    problems: list[str],
 ) -> Config | None:
     """[run], completed with the federation's name and all members in their order."""
     if "run" not in tree:
@@ -295,7 +313,8 @@ def _run(
         ]
         parties = {party: parties.get(party, {}) for party in names}
     try:
-        found = reader.load({"name": name, **table, "parties": parties}, folder=folder)
+        tables = {"name": name, **table, "parties": parties}
+        found = reader.load(tables, folder=folder, rule=rule)
         if found.files:
             problems.append(
                 "[run.parties] names files: each party names its own file, "

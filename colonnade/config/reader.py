@@ -16,6 +16,7 @@ from colonnade.config.settings import Checkpoint, Config, Data, Run, plain
 from colonnade.data.own import OwnFile
 from colonnade.errors import ConfigError, InputError, MethodError, unknown
 from colonnade.partition import Partition
+from colonnade.plugin import Rule, approved
 from colonnade.role.method import Circumstances
 from colonnade.role.recipe import Recipe
 
@@ -27,10 +28,12 @@ def load(
     overrides: Sequence[str] = (),
     *,
     folder: Path | None = None,
+    rule: Rule = approved,
 ) -> Config:
     """A configuration from a file, a dict or a Config; `overrides` are "key=value" texts.
 
     folder  where a dict's own methods and networks are; those of a file are beside it
+    rule    which of these may be executed
     """
     if isinstance(source, Config):
         if not overrides:
@@ -49,7 +52,7 @@ def load(
     problems: list[str] = []
     for override in overrides:
         _override(tree, override, problems)
-    return _build(tree, folder, stem, problems)
+    return _build(tree, folder, stem, problems, rule)
 
 
 def _override(tree: dict[str, Any], text: str, problems: list[str]) -> None:
@@ -67,13 +70,12 @@ def _override(tree: dict[str, Any], text: str, problems: list[str]) -> None:
     tree[last] = toml.value_of(raw)
 
 
-def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -> Config:
+def _build(
+    tree: dict[str, Any], folder: Path, stem: str, problems: list[str], rule: Rule
+) -> Config:
     """The whole configuration, or one ConfigError with everything that is wrong with it."""
-    found = _method(tree, folder, problems)
-    _placed(tree, folder)
-    for table in toml.table(tree, "parties", []).values():
-        if isinstance(table, dict):
-            _placed(table, folder)
+    found = _method(tree, folder, problems, rule)
+    _networks(tree, folder, problems, rule)
     _check_keys(tree, found, problems)
     run, recipe = _top(tree, found, problems)
     if toml.table(tree, "align", []).pop("engine", None) is not None:
@@ -122,12 +124,14 @@ def _build(tree: dict[str, Any], folder: Path, stem: str, problems: list[str]) -
     )
 
 
-def _method(tree: dict[str, Any], folder: Path, problems: list[str]) -> methods.Found | None:
+def _method(
+    tree: dict[str, Any], folder: Path, problems: list[str], rule: Rule
+) -> methods.Found | None:
     if "method" not in tree:
         problems.append(f"method is missing; one of {', '.join(methods.names())}, or a .py file")
         return None
     try:
-        return methods.find(str(tree["method"]), folder)
+        return methods.find(str(tree["method"]), folder, rule)
     except InputError as error:
         problems.append(str(error))
         return None
@@ -240,9 +244,18 @@ def _parties(tree: dict[str, Any], default: Recipe, problems: list[str]) -> dict
     return parties
 
 
-def _placed(table: dict[str, Any], folder: Path) -> None:
-    """Make the path of a network's file relative to the config."""
-    model = table.get("model")
-    if isinstance(model, str) and models.is_own(model):
-        file, _, attribute = model.rpartition(":")
-        table["model"] = f"{(folder / file).resolve()}:{attribute}"
+def _networks(tree: dict[str, Any], folder: Path, problems: list[str], rule: Rule) -> None:
+    """Ask whether every network's file may be executed; its path is relative to the config."""
+    asked: set[Path] = set()
+    for table in (tree, *toml.table(tree, "parties", []).values()):
+        model = table.get("model") if isinstance(table, dict) else None
+        if isinstance(model, str) and models.is_own(model):
+            file, _, attribute = model.rpartition(":")
+            path = (folder / file).resolve()
+            table["model"] = f"{path}:{attribute}"
+            try:
+                if path not in asked:
+                    models.admit_network(table["model"], rule)
+            except ConfigError as error:
+                problems += error.problems
+            asked.add(path)

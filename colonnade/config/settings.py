@@ -20,6 +20,7 @@ from colonnade import methods, models
 from colonnade.align import KINDS, Alignment
 from colonnade.data.own import OwnFile
 from colonnade.partition import Partition
+from colonnade.plugin import Source, admitted
 from colonnade.role.recipe import Batching, Recipe
 from colonnade.toml import Bounds
 from colonnade.wire import Kind
@@ -161,10 +162,20 @@ class Config:
         used = [self.recipe, *self.parties.values()]
         return sorted({recipe.model for recipe in used if models.is_own(recipe.model)})
 
+    def code(self) -> list[Source]:
+        """The files outside the package whose code this configuration executes."""
+        found = [admitted(self.found.path)] if self.run.method.endswith(".py") else []
+        found += [models.source_of(name) for name in self.own_models()]
+        return list({source.path.name: source for source in found if source}.values())
+
+    def pins(self) -> dict[str, str]:
+        """The digest of each such file, by its name."""
+        return {source.path.name: source.sha256 for source in self.code()}
+
     def sha256(self) -> str:
         """The digest of all that decides the result: the settings and the method's file."""
         decisive = self.resolved() | {"name": "", "method_sha256": self.found.sha256}
-        decisive |= {"models_sha256": [models.sha256_of(name) for name in self.own_models()]}
+        decisive |= {"models_sha256": [models.source_of(name).sha256 for name in self.own_models()]}
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()
 
     def others_tested(self) -> bool:

@@ -147,7 +147,9 @@ def facts_of(federation: Federation, task: str = "train") -> dict[str, str]:
         facts[f"address of '{member.name}'"] = member.address or "none"
         facts[f"signing key of '{member.name}'"] = member.signing_key[:16]
     for model in settings.own_models():
-        facts[f"network file {Path(models.path_of(model)).name}"] = models.sha256_of(model)[:16]
+        facts[f"network file {Path(models.path_of(model)).name}"] = models.source_of(model).sha256[
+            :16
+        ]
     return facts | {f"[run] {key}": value for key, value in _flat(run)}
 
 

@@ -157,6 +157,7 @@ def hand_out(settings: Config, assembly: Assembly, folder: Path, options: Option
         options.on_lost,
         options.deadline,
         policy=Policy.allowing(settings.kinds.values()),
+        pins=settings.pins(),
     )
     for name, party in assembly.parties.items():
         place = folder / "parties" / f"{name}-rows"

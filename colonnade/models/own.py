@@ -6,7 +6,6 @@ returns a module (batch, *shape) → (batch, out).
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch import nn
 from torch.nn.parameter import UninitializedParameter
 
 from colonnade.errors import ConfigError
-from colonnade.plugin import load_module
+from colonnade.plugin import Rule, Source, admit, admitted, approved, load_module
 
 
 def is_own(name: str) -> bool:
@@ -26,8 +25,18 @@ def path_of(name: str) -> Path:
     return Path(name.rpartition(":")[0])
 
 
-def sha256_of(name: str) -> str:
-    return hashlib.sha256(path_of(name).read_bytes()).hexdigest()
+def source_of(name: str) -> Source:
+    """The file's bytes, as they were admitted."""
+    return admitted(path_of(name)) or admit_network(name)
+
+
+def admit_network(name: str, rule: Rule = approved) -> Source:
+    """Read the network's file and ask whether it may be executed, before anything builds it."""
+    return admit(path_of(name), "model", _ModelError, rule)
+
+
+def is_admitted(name: str) -> bool:
+    return admitted(path_of(name)) is not None
 
 
 def own_network(name: str, shape: tuple[int, ...], out: int, **options: Any) -> nn.Module:

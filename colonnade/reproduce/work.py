@@ -11,6 +11,7 @@ from typing import Any
 
 from colonnade import config as configuration
 from colonnade import report
+from colonnade.plugin import own
 from colonnade.reproduce import enrichment
 from colonnade.runs.run import run
 
@@ -19,12 +20,14 @@ def digest(config: Mapping[str, Any]) -> str:
     """Equal for work with the same result."""
     if "study" in config:
         return enrichment.digest(config)
-    return configuration.load(config).sha256()
+    return configuration.load(config, rule=own).sha256()
 
 
 def start(config: Mapping[str, Any]) -> str:
     """Equal for runs that begin with the same local training; empty where there is none."""
-    return "" if "study" in config else configuration.load(config).start_sha256()
+    if "study" in config:
+        return ""
+    return configuration.load(config, rule=own).start_sha256()
 
 
 def perform(config: dict[str, Any], folder: Path, starts: Path) -> None:

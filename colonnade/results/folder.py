@@ -24,9 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from colonnade import config as configuration
-from colonnade import models, store
+from colonnade import store
 from colonnade.config import Config
 from colonnade.errors import InputError, RunError
+from colonnade.plugin import Rule, approved, pinned
 from colonnade.results.result import read_json
 from colonnade.role.party import Party
 
@@ -50,10 +51,8 @@ def create(folder: Path, settings: Config, overwrite: bool, **more: Any) -> int:
                 _put_into_new(folder)
         folder.mkdir(parents=True, exist_ok=True)
         store.write_text(configuration.dumps(settings), folder / "config.toml")
-        if settings.run.method.endswith(".py"):  # so that the folder can be read without it
-            shutil.copyfile(settings.found.path, folder / settings.found.path.name)
-        for name in settings.own_models():
-            shutil.copyfile(models.path_of(name), folder / models.path_of(name).name)
+        for source in settings.code():  # so that the folder can be read without them
+            (folder / source.path.name).write_bytes(source.content)
         mark(folder, settings, 1, **more)
         (folder / "ledger.jsonl").touch()
     except OSError as error:
@@ -149,7 +148,7 @@ def check_format(folder: Path) -> dict[str, Any]:
 def settings_of(folder: Path) -> Config:
     """The configuration of a run, to use its models; of another version's, if it still holds."""
     try:
-        return configuration.load(folder / "config.toml")
+        return configuration.load(folder / "config.toml", rule=rule_of(folder))
     except InputError as error:
         if read_json(folder / "run.json").get("format", 1) == FORMAT:
             raise
@@ -160,11 +159,21 @@ def settings_of(folder: Path) -> Config:
         ) from None
 
 
+def rule_of(folder: Path) -> Rule:
+    """The rule for code in a run folder: the one it was made with, if this user has approved it."""
+    manifest = folder / "run.json"
+    pins = read_json(manifest).get("code") if manifest.exists() else None
+    if not isinstance(pins, dict):  # of an older version: the user's approval alone decides
+        return approved
+    return pinned(pins, str(manifest))
+
+
 def mark(folder: Path, settings: Config, attempt: int, **more: Any) -> None:
     """Say in run.json which attempt this is."""
     manifest = {
         "format": FORMAT,
         "config_sha256": settings.sha256(),
+        "code": settings.pins(),
         "attempt": attempt,
         **more,
     }

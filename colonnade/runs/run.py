@@ -20,6 +20,7 @@ from colonnade.deploy.supervisor import Options, hub_of, launch
 from colonnade.errors import ConfigError, RunError
 from colonnade.metrics import inversion
 from colonnade.owner import private
+from colonnade.plugin import own
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer
 from colonnade.results.result import Result
@@ -95,7 +96,8 @@ def _settings(
         if out is not None:
             raise RunError("resume goes on in its own folder: omit `out`")
         folders.check_format(Path(resume))
-    settings = configuration.load(config, overrides)
+    rule = own if resume is None else folders.rule_of(Path(resume))
+    settings = configuration.load(config, overrides, rule=rule)
     if settings.data.classes:
         raise ConfigError(
             ["data.classes is for a federation file; here the data say which classes there are"]

@@ -92,7 +92,8 @@ class Policy:
     def from_table(cls, table: Mapping[str, Any], where: str = "") -> Policy:
         """A policy from its table; `where` ("policy.") is the table's place in a larger file."""
         place = f"in [{where.rstrip('.')}]" if where else "at the top level"
-        known = ["allow"] if where else ["allow", "journal"]  # no two parties share a journal
+        # No two parties share a journal, and each approves code for itself (config/code.py).
+        known = ["allow"] if where else ["allow", "journal", "trust"]
         problems = [unknown(key, known, place) for key in table if key not in known]
         journal = table.get("journal")
         if "journal" in known and journal is not None and not (journal and type(journal) is str):

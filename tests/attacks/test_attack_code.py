@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import py_compile
 import shutil
@@ -12,15 +13,17 @@ import pytest
 import tomli_w
 
 import colonnade
+from colonnade import config, plugin
 from colonnade.cli.main import main
-from colonnade.errors import ColonnadeError
+from colonnade.config.federation import load
+from colonnade.deploy.nvflare import sitefile
+from colonnade.errors import ColonnadeError, FederationError
 from colonnade.methods import splitnn
 from colonnade.net import certs
 
 HONEST = Path(splitnn.__file__).read_text(encoding="utf-8")
 NET = "from torch import nn\ndef build(shape, out):\n    return nn.Linear(shape[0], out)\n"
 ROWS = "id,a,b,label\n" + "".join(f"{n},{n % 7},{n % 5},{n % 2}\n" for n in range(40))
-red = pytest.mark.xfail(strict=True, raises=AssertionError)
 
 
 class Sent:
@@ -85,7 +88,6 @@ def run(request: pytest.FixtureRequest, sent: Sent) -> dict[str, Any]:
     return run | {"model": "evil.py:build"}
 
 
-@red
 def test_the_doctor_executes_nothing(
     sent: Sent, run: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -96,7 +98,6 @@ def test_the_doctor_executes_nothing(
         assert "evil.py" in said and "colonnade trust" in said
 
 
-@red
 @pytest.mark.parametrize("command", ["party", "align"])
 def test_a_party_executes_nothing(
     command: str, sent: Sent, run: dict[str, Any], capsys: pytest.CaptureFixture[str]
@@ -109,7 +110,6 @@ def test_a_party_executes_nothing(
     assert "evil.py" in said and "colonnade trust" in said
 
 
-@red
 @pytest.mark.parametrize("command", ["predict", "resume", "doctor"])
 @pytest.mark.parametrize("kind", ["method", "network"])
 def test_a_run_folder_executes_nothing(
@@ -141,7 +141,6 @@ def test_a_run_folder_executes_nothing(
     assert "mine.py" in said and "colonnade trust" in said
 
 
-@red
 @pytest.mark.parametrize("name", ["splitnn", "alignment"])
 def test_a_file_does_not_take_the_name_of_a_method_that_everybody_knows(
     name: str, tmp_path: Path
@@ -157,7 +156,6 @@ def test_a_file_does_not_take_the_name_of_a_method_that_everybody_knows(
     raise AssertionError("it ran under a name that is not its own")
 
 
-@red
 def test_a_plugin_does_not_take_the_name_of_a_method_that_everybody_knows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +177,6 @@ def test_a_plugin_does_not_take_the_name_of_a_method_that_everybody_knows(
     raise AssertionError("it ran under a name that is not its own")
 
 
-@red
 def test_what_python_has_cached_beside_a_file_is_not_executed(sent: Sent) -> None:
     """The file that a person reads is harmless; the compiled one in __pycache__ is not."""
     file = sent.folder / "net.py"
@@ -192,3 +189,114 @@ def test_what_python_has_cached_beside_a_file_is_not_executed(sent: Sent) -> Non
     colonnade.run(tree | {"data": {"name": "breast-cancer"}}, out=sent.folder / "run")
     assert not sent.mark.exists(), "it was executed"
     assert json.loads((sent.folder / "run" / "result.json").read_text())["status"] == "finished"
+
+
+# ---- after an approval ---------------------------------------------------------------------------
+
+
+def approved(sent: Sent, run: dict[str, Any]) -> tuple[Path, list[str], str]:
+    """A federation file that pins a harmless network, which this party has approved."""
+    net = sent.folder / "net.py"
+    net.write_text(NET)
+    mine = sent.federation(run | {"model": "net.py:build"})
+    digest = hashlib.sha256(net.read_bytes()).hexdigest()
+    file = sent.folder / "federation.toml"
+    with file.open("a") as more:
+        more.write(f'\n[code]\n"net.py" = "{digest}"\n')
+    assert main(["trust", str(net), "--yes", "--quiet"]) == 0
+    assert load(file).run.own_models()
+    return file, mine, digest
+
+
+RUN = {"method": "splitnn", "data": {"name": "digits"}}
+
+
+def test_a_file_that_was_changed_after_it_was_approved(
+    sent: Sent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The partner sends another version under the same name, with and without its digest."""
+    file, mine, digest = approved(sent, RUN)
+    (sent.folder / "net.py").write_text(sent.evil(NET))
+    said = sent.refused("doctor", file, *mine, capsys=capsys)
+    assert "nobody has approved" in said
+    changed = hashlib.sha256((sent.folder / "net.py").read_bytes()).hexdigest()
+    file.write_text(file.read_text().replace(digest, changed))
+    said = sent.refused("party", "--federation", file, *mine, capsys=capsys)
+    assert "nobody has approved" in said and changed in said
+
+
+def test_an_approved_file_that_is_not_the_one_the_others_mean(
+    sent: Sent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Approved here, but the federation file names other bytes, or none: nobody agreed on that."""
+    file, mine, digest = approved(sent, RUN)
+    for line, why in ((f'"net.py" = "{"0" * 64}"', "says that its sha256 is 000"), ("", "[code]")):
+        text = file.read_text()
+        file.write_text(text.replace(f'"net.py" = "{digest}"', line))
+        said = sent.refused("party", "--federation", file, *mine, capsys=capsys)
+        assert why in said and digest in said
+        file.write_text(text)
+
+
+def test_a_file_that_is_swapped_between_the_look_and_the_execution(sent: Sent) -> None:
+    """Whoever can write the file does so right after its digest was taken."""
+    net = sent.folder / "net.py"
+    net.write_text(NET)
+
+    def rule(source: plugin.Source) -> str:
+        net.write_text(sent.evil(NET))
+        return ""
+
+    tree = {"method": "splitnn", "model": f"{net}:build", "data": {"name": "breast-cancer"}}
+    settings = config.load(tree | {"epochs": 1}, rule=rule)
+    colonnade.run(settings, out=sent.folder / "run")
+    assert not sent.mark.exists(), "it was executed"
+    assert (sent.folder / "run" / "net.py").read_text() == NET
+    assert settings.pins() == {"net.py": hashlib.sha256(NET.encode()).hexdigest()}
+
+
+def test_a_federation_file_does_not_approve_its_own_code(
+    sent: Sent, run: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The partner's file says that its code is trusted; only a party's own policy may say so."""
+    mine = sent.federation(run)
+    file = sent.folder / "federation.toml"
+    digest = hashlib.sha256((sent.folder / "evil.py").read_bytes()).hexdigest()
+    text = f'\n[code]\n"evil.py" = "{digest}"\n'
+    trust = f'sha256 = ["{digest}"]\n'
+    for table in ("[trust]", "[policy.trust]"):
+        file.write_text(file.read_text() + f"{text}{table}\n{trust}")
+        text = ""
+        sent.refused("party", "--federation", file, *mine, capsys=capsys)
+        file.write_text(file.read_text().replace(f"{table}\n{trust}", ""))
+    policy = sent.folder / "policy.toml"
+    policy.write_text(policy.read_text() + f"[trust]\n{trust}")
+    assert main(["doctor", str(file), *mine]) == 1  # for other reasons: see the addresses
+    assert sent.mark.exists(), "this party's own policy approves it"
+
+
+def test_a_site_of_an_engine_executes_nothing(sent: Sent, run: dict[str, Any]) -> None:
+    """The federation file of a startup kit names code, and a job makes the site read that file."""
+    sent.federation(run)
+    place = sent.folder / "local" / sitefile.FOLDER / "ours"
+    place.mkdir(parents=True)
+    for name in ("federation.toml", "evil.py"):
+        shutil.copy(sent.folder / name, place)
+    (place / sitefile.FILE).write_text('data = "rows.csv"\n')
+    kit = sitefile.Workplace(sent.folder / "local", sent.folder / "startup", sent.folder / "runs")
+    with pytest.raises(FederationError, match="colonnade trust"):
+        sitefile.federation_of(kit, "ours")
+    assert not sent.mark.exists(), "it was executed"
+
+
+@pytest.mark.slow
+def test_what_the_user_runs_by_name_needs_no_word_more(sent: Sent) -> None:
+    """The own method of `colonnade run FILE` trains in processes, goes on and predicts."""
+    (sent.folder / "mine.py").write_text(HONEST.replace('name="splitnn"', 'name="mine"'))
+    tree = {"method": "mine.py", "epochs": 1, "data": {"name": "breast-cancer"}}
+    (sent.folder / "run.toml").write_text(tomli_w.dumps(tree))
+    folder = sent.folder / "run"
+    words = ["run", str(sent.folder / "run.toml"), "--runtime", "process", "--out", str(folder)]
+    assert main([*words, "--quiet"]) == 0
+    assert main(["predict", str(folder), "--quiet"]) == 0
+    assert main(["doctor", str(folder / "config.toml")]) == 0

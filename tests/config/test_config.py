@@ -16,7 +16,10 @@ from colonnade.config import dumps, load
 from colonnade.config import settings as config
 from colonnade.errors import ConfigError
 from colonnade.methods import splitnn
+from colonnade.plugin import own
 from colonnade.role.recipe import Recipe
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "my_method.py"
 
 
 def problems(source: Any, *overrides: str) -> list[str]:
@@ -445,24 +448,24 @@ def test_a_method_file_is_in_the_hash_by_its_content(tmp_path: Path) -> None:
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     for folder in ("a", "b"):
-        shutil.copy(splitnn.__file__, tmp_path / folder / "mine.py")
+        shutil.copy(EXAMPLE, tmp_path / folder / "mine.py")
         written(tmp_path / folder, 'method = "mine.py"')
-    first, second = (load(tmp_path / f / "run.toml") for f in ("a", "b"))
+    first, second = (load(tmp_path / f / "run.toml", rule=own) for f in ("a", "b"))
     assert first.sha256() == second.sha256()
     assert first.sha256() != load({"method": "splitnn"}).sha256()
     file = tmp_path / "b" / "mine.py"
     file.write_text(file.read_text() + "\n# a changed line\n")
-    assert load(tmp_path / "b" / "run.toml").sha256() != first.sha256()
+    assert load(tmp_path / "b" / "run.toml", rule=own).sha256() != first.sha256()
 
 
 def test_a_method_file_is_found_beside_the_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copy(splitnn.__file__, tmp_path / "mine.py")
-    path = written(tmp_path, 'method = "mine.py"\n[splitnn]\ndim = 3')
+    shutil.copy(EXAMPLE, tmp_path / "mine.py")
+    path = written(tmp_path, 'method = "mine.py"\n[sumscores]\nsmoothing = 0.5')
     monkeypatch.chdir("/")
-    settings = load(path)
-    assert settings.options.dim == 3 and settings.resolved()["method"] == "mine.py"
+    settings = load(path, rule=own)
+    assert settings.options.smoothing == 0.5 and settings.resolved()["method"] == "mine.py"
     assert methods.find("mine.py", tmp_path).sha256 == settings.found.sha256
 
 

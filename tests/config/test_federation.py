@@ -11,12 +11,14 @@ import pytest
 import tomli_w
 
 import colonnade
-from colonnade import assembly
+from colonnade import assembly, plugin
+from colonnade.config import code
 from colonnade.config.federation import Federation, Member, load, split_address, write
 from colonnade.errors import ConfigError, FederationError
 from colonnade.methods import splitnn
 from colonnade.wire.policy import Policy
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "my_method.py"
 KEYS = ["ab" * 32, "cd" * 32, "ef" * 32, "12" * 32]
 TEXT = f"""
 name = "bank-and-shop"
@@ -62,6 +64,13 @@ def tree(**more: Any) -> dict[str, Any]:
 def loaded(folder: Path, **more: Any) -> Federation:
     path = folder / "federation.toml"
     path.write_text(tomli_w.dumps(tree(**more)), encoding="utf-8")
+    pins = {}
+    for named in code.named_by(path):
+        if named.path.exists():
+            source = plugin.read(named.path, named.what, FederationError)
+            plugin.approve(source)
+            pins[source.path.name] = source.sha256
+    path.write_text(tomli_w.dumps(tree(**{"code": pins} | more)), encoding="utf-8")
     return load(path)
 
 
@@ -116,7 +125,7 @@ def test_the_run_can_be_simulated_with_the_same_parties(tmp_path: Path) -> None:
 def test_files_in_the_run_lie_beside_the_federation(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copy(splitnn.__file__, tmp_path / "mine.py")
+    shutil.copy(EXAMPLE, tmp_path / "mine.py")
     (tmp_path / "net.py").write_text("def build(shape, out): ...\n")
     monkeypatch.chdir("/")
     run = {"method": "mine.py", "parties": {"b": {"model": "net.py:build"}}}

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from colonnade import assembly
+from colonnade import assembly, plugin
 from colonnade.cli.main import main
 from colonnade.config import federation
 from colonnade.config.federation import Federation, Member
 from colonnade.deploy.setup import read_rows
-from colonnade.errors import DataError, RunError
+from colonnade.errors import DataError, FederationError, RunError
 from colonnade.net import certs
 from colonnade.wire.policy import Policy
 
@@ -34,7 +34,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         address = "127.0.0.1:7443" if name == "server" else ""
         members.append(Member(name, address, "", certs.public_text(folder / name / f"{name}.sign")))
     policy = Policy.from_table({"allow": {"head": {}, "mean": {}}})
-    federation.write(folder / "federation.toml", "swarm", members, RUN, policy=policy)
+    code = plugin.read(SWARM, "method", FederationError)
+    plugin.approve(code)
+    pins = {SWARM.name: code.sha256}
+    federation.write(folder / "federation.toml", "swarm", members, RUN, policy=policy, pins=pins)
     write(folder / "north.csv", ["no", "yes"])
     write(folder / "south.csv", ["no", "yes", "maybe", "perhaps"])
     return folder

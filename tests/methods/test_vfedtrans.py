@@ -27,7 +27,7 @@ OPTIONS = {"q": Q, "hidden": 16, "distil_epochs": 3, "block": 20, "shared": 0.6}
 def settings(options: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
     """Three parties with columns of the digits."""
     base: dict[str, Any] = {
-        "method": str(vfedtrans.__file__),
+        "method": "vfedtrans",
         "seed": 5,
         "epochs": 2,
         "batch_size": 64,

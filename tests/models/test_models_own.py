@@ -10,6 +10,7 @@ import pytest
 import colonnade
 from colonnade import config
 from colonnade.errors import ConfigError
+from colonnade.plugin import own
 
 NET = """
 from torch import nn
@@ -80,9 +81,9 @@ def test_a_class_is_a_builder_too(here: Path) -> None:
 
 
 def test_a_change_of_its_file_changes_the_config_hash(here: Path) -> None:
-    before = config.load(settings(model="net.py:build")).sha256()
+    before = config.load(settings(model="net.py:build"), rule=own).sha256()
     (here / "net.py").write_text(NET + "\n# changed\n")
-    assert config.load(settings(model="net.py:build")).sha256() != before
+    assert config.load(settings(model="net.py:build"), rule=own).sha256() != before
 
 
 @pytest.mark.parametrize(

@@ -489,6 +489,7 @@ def test_data_commands(capsys: pytest.CaptureFixture[str]) -> None:
 # --- method files ---------------------------------------------------------------------------------
 
 METHOD = Path(splitnn.__file__).read_text(encoding="utf-8")
+METHOD = METHOD.replace('name="splitnn"', 'name="mine"')
 
 
 @pytest.mark.parametrize(
@@ -501,7 +502,7 @@ METHOD = Path(splitnn.__file__).read_text(encoding="utf-8")
         ("METHOD = 'splitnn'", ["mine.py has no METHOD = Method(…)"]),
         (
             METHOD.replace("(EMBEDDING, GRADIENT)", "(EMBEDDING, EMBEDDING)"),
-            ["method 'splitnn' declares two Kinds of one name", "embedding"],
+            ["method 'mine' declares two Kinds of one name", "embedding"],
         ),
         (METHOD.replace('"the labels, through dL/dh_k"', '""'), ["must say what it reveals"]),
     ],
@@ -814,6 +815,6 @@ def test_a_method_that_breaks_its_own_declaration(
 ) -> None:
     assert old in METHOD
     Path("mine.py").write_text(METHOD.replace(old, new), encoding="utf-8")
-    config = CONFIG | {"method": "mine.py"}
+    config = CONFIG | {"method": "mine.py", "mine": CONFIG["splitnn"]}
     with pytest.raises(error, match=says):
         colonnade.run(config, parties={"bank": (X, Y), "shop": X})

@@ -213,7 +213,7 @@ def test_a_mistake_in_a_method_file_names_its_line(tmp_path: Path) -> None:
 
 
 def test_a_wrong_number_of_predictions_is_refused_and_leaves_a_result(tmp_path: Path) -> None:
-    source = Path(splitnn.__file__).read_text()
+    source = Path(splitnn.__file__).read_text().replace('name="splitnn"', 'name="short"')
     (tmp_path / "short.py").write_text(source.replace("torch.cat(logits)", "torch.cat(logits)[:5]"))
     with pytest.raises(ColonnadeError, match=r"scores 'test' with predictions of shape \(5, 10\)"):
         colonnade.run(settings(method=str(tmp_path / "short.py")), out=tmp_path / "run")

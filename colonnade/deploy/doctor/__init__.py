@@ -1,6 +1,7 @@
 """Everything that can be known about a run before it begins, with what to do about it.
 
     runfile     a run file: its settings, every party's own file, what these have in common
+    code        Python files that these name: shown, not executed
     federation  the file that all share: members, links, method, what crosses and what that
                 reveals, one digest of it all
     site        a site.toml: the same as of a party, with the certificate of its startup kit

@@ -9,6 +9,7 @@ from pathlib import Path
 from colonnade.config import federation as federations
 from colonnade.config.federation import Federation
 from colonnade.deploy.doctor.check import Case, Check, Mine, no_problem, problems
+from colonnade.deploy.doctor.code import of_federation
 from colonnade.deploy.doctor.keys import certificates, key_files, signing_key
 from colonnade.deploy.doctor.machine import disk, run_folder, software
 from colonnade.deploy.doctor.network import engine, own_port, peers
@@ -20,11 +21,14 @@ from colonnade.errors import ColonnadeError, FederationError
 def examine(path: Path, mine: Mine | None = None) -> list[Check]:
     """All checks of a federation file, and of one party where it is given."""
     try:
-        federation = federations.load(path)
+        looked, trusted = of_federation(path, None if mine is None else mine.policy)
+        if not no_problem(looked):
+            return [*looked, software()]
+        federation = federations.load(path, trusted)
     except ColonnadeError as error:
         move = f"correct {path}; every party needs the same one"
         return [*(Check("file", "problem", said, move) for said in problems(error)), software()]
-    checks = list(_file(federation))
+    checks = [*looked, *_file(federation)]
     if mine is not None:
         try:
             me = federation.member(mine.name)

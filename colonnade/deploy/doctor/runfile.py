@@ -15,6 +15,7 @@ from colonnade.config import Config
 from colonnade.data import own
 from colonnade.data.own import OwnFile
 from colonnade.deploy.doctor.check import Check, problems
+from colonnade.deploy.doctor.code import of_run
 from colonnade.deploy.doctor.machine import software
 from colonnade.errors import ColonnadeError, ConfigError
 
@@ -31,12 +32,15 @@ def is_run(path: Path) -> bool:
 
 def examine_run(path: Path) -> list[Check]:
     """All checks of a run file: settings, every party's own file, what they have in common."""
+    looked = of_run(path)
+    if any(check.verdict != "ok" for check in looked):
+        return [*looked, software()]
     try:
         run = configuration.load(path)
     except ColonnadeError as error:
         move = f"correct {path}"
         return [*(Check("file", "problem", said, move) for said in problems(error)), software()]
-    method, checks = run.found.method, list[Check]()
+    method, checks = run.found.method, looked
     said = f"{method.name}, {run.run.epochs} epochs, batches of {run.run.batch_size}"
     checks.append(Check("run", "ok", f"{said}, seed {run.run.seed}"))
     for party, file in run.files.items():

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from colonnade import toml
+from colonnade.config import code
 from colonnade.config import federation as federations
 from colonnade.config.federation import Federation
 from colonnade.deploy.nvflare import job
@@ -73,7 +74,8 @@ def federation_of(place: Workplace, name: str) -> tuple[SiteFile, Path, Federati
             f"this site has no local/{FOLDER}/{name}/{FILE}, which says what it brings: {there}"
         )
     file = _read(path)
-    return file, folder, federations.load(folder / file.federation)
+    trusted = code.trusted_by(folder / file.policy if file.policy else None)
+    return file, folder, federations.load(folder / file.federation, trusted)
 
 
 def setup_of(
