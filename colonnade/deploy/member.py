@@ -15,7 +15,7 @@ from typing import Any
 
 from colonnade.align.phase import aligned
 from colonnade.deploy.connect import connect, signals
-from colonnade.deploy.memory import open_journal, run_journal
+from colonnade.deploy.memory import open_journal, run_journal, watch_rows
 from colonnade.deploy.records import Records, Say
 from colonnade.deploy.setup import Setup, party_of
 from colonnade.errors import RunError
@@ -61,6 +61,7 @@ def take_part(
                 while (start := session.next_start()) is not None:
                     party = _new_party(setup, start, records.classes)
                     party.journal = run_journal(setup, journal, start.run)
+                    watch_rows(setup, party, journal, start.absent)
                     records.begin(party)
                     if session.play(start, party, partial(_role, setup, party, start.absent)):
                         account = records.account(party, session.post.leftover())

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from colonnade.align.ids import one_spelling
 from colonnade.deploy.setup import Setup
-from colonnade.journal import Anchor, Journal, RunJournal, default_place
+from colonnade.journal import Anchor, Journal, Meetings, Names, RunJournal, default_place
 from colonnade.journal.run import SIMULATED
 from colonnade.results import folder as folders
+from colonnade.role.party import Party
 
 ANCHOR = "journal"  # in run.json
 
@@ -30,6 +31,25 @@ def run_journal(setup: Setup, journal: Journal, run: str) -> RunJournal:
     if journal.simulated:
         return RunJournal.simulated(lambda: journal, setup.name, setup.settings.run.seed)
     return RunJournal(lambda: journal, run, one_spelling(setup.rows.names))
+
+
+def watch_rows(setup: Setup, party: Party, journal: Journal, absent: Collection[str]) -> None:
+    """Where others learn a sum over all who take part, no row is evaluated by two sets of members
+    under the same weights."""
+    settings = setup.settings
+    if setup.name == setup.federation.hub:  # it learns the sums
+        return
+    if not settings.found.method.membership.sums(settings.options):
+        return
+    members = [name for name in sorted(setup.federation.names) if name not in absent]
+    meetings, known = Meetings(journal), dict[str, Names]()
+
+    def meet(split: str) -> None:
+        if split not in known:
+            known[split] = party.records(split)
+        meetings.meet(known[split], party.kept.sha256(), members)
+
+    party.on_rows = meet
 
 
 def keep_anchor(folder: Path, journal: Journal) -> None:

@@ -27,7 +27,7 @@ from colonnade.assembly import OwnRows, ids_of, of
 from colonnade.data import Column, Preparation, Split
 from colonnade.data.own import OwnFile, described, read
 from colonnade.deploy.connect import connect, signals
-from colonnade.deploy.memory import keep_anchor, open_journal, run_journal
+from colonnade.deploy.memory import keep_anchor, open_journal, run_journal, watch_rows
 from colonnade.deploy.records import Log, Say
 from colonnade.deploy.setup import Setup, party_of
 from colonnade.errors import CodecError, DataError, MethodError, RunError
@@ -101,6 +101,7 @@ def foretell(
         while (start := session.next_start()) is not None:
             party = _party(setup, saved, tuple(classes))
             party.journal = run_journal(setup, journal, start.run)
+            watch_rows(setup, party, journal, start.absent)
             if method.signs(settings.options):
                 party.identity = setup.identity(f"predict {start.run} attempt {start.attempt}")
             if session.play(start, party, partial(_role, setup, party, start.absent)):

@@ -4,13 +4,25 @@ journal.py    the file: entries, their chain, the lock, what a crash leaves behi
 rows.py       keyed names of records, and lists of them
 counts.py     counts per record, and numbers that only rise, both booked ahead
 steps.py      the steps that were begun, and with whom
+met.py        the rows that were evaluated, and by whom
 run.py        what one run of the party uses of it
 """
 
 from colonnade.journal.counts import Mark, Tally
 from colonnade.journal.journal import Anchor, Journal, default_place
+from colonnade.journal.met import Meetings
 from colonnade.journal.rows import Names
 from colonnade.journal.run import RunJournal
 from colonnade.journal.steps import Steps
 
-__all__ = ["Anchor", "Journal", "Mark", "Names", "RunJournal", "Steps", "Tally", "default_place"]
+__all__ = [
+    "Anchor",
+    "Journal",
+    "Mark",
+    "Meetings",
+    "Names",
+    "RunJournal",
+    "Steps",
+    "Tally",
+    "default_place",
+]

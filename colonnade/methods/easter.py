@@ -408,7 +408,7 @@ METHOD = Method(
         *keys.KINDS,
     ),
     cast=cast,
-    membership=Membership(absent=True),
+    membership=Membership(absent=True, sums=lambda options: options.mask != "none"),
     signs=lambda options: options.mask != "none",
     check=check,
     about=About(

@@ -85,6 +85,9 @@ class Membership:
     hub: str = ""  # the role of the hub; empty: the label holder
     elastic: bool = False  # parties may go, continue alone and come back while the others go on
     absent: bool = False  # it may train and predict without some of its passive parties
+    # Whether others learn a sum over all who take part, and no single term: then the same rows must
+    # not be evaluated by two sets of members
+    sums: Callable[[Any], bool] = lambda options: False
 
 
 @dataclass(frozen=True)

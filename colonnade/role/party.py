@@ -74,6 +74,7 @@ class Party:
         self.on_checkpoint: Callable[[Party], None] | None = None
         # Called between two steps, because a role that only computes must hear of the others, too.
         self.on_step: Callable[[], None] | None = None
+        self.on_rows: Callable[[str], None] | None = None  # rows of a split are to be evaluated
         self.on_phase_end: Callable[[Party], None] | None = None
         self._log: dict[str, list[Tensor]] = defaultdict(list)  # "loss", or "loss/shop"
 
@@ -215,6 +216,8 @@ class Party:
         self, split: str = "test", size: int = EVALUATION_ROWS, moves: Moves | None = None
     ) -> Iterator[Batch]:
         """All rows of a split, in their own order; images moved by `moves`."""
+        if self.on_rows is not None:
+            self.on_rows(split)
         rows = self.splits[split]
         sizes = spread(len(rows), size, self.schedule.batching)
         yield from batched(rows, self._intake(), self.name, None, sizes, 0, moves)
