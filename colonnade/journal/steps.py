@@ -13,6 +13,7 @@ then what was booked counts as begun.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from colonnade.errors import Untrusted
@@ -84,6 +85,20 @@ class Steps:
         after = (spot[0] + 1, 0) if evaluates else (spot[0], spot[1] + 1)
         self._begun[phase] = max(self._begun.get(phase, after), after)
         self._phase, self._last = phase, (phase, spot, absent)
+
+    def check_apart(self, phase: str, saved: Spot, spot: Spot, absent: tuple[str, ...]) -> None:
+        """Refuse to go on at `spot` with what was saved at `saved`, if another loss since then has
+        brought other rows together with the same weights. Rows of one epoch differ in all steps."""
+        sets = self._sets.get(phase, [])
+        for (_, _, before), (first, _, others) in pairwise(sets):
+            changed = before != others != absent
+            if changed and first > saved and first[0] != spot[0]:
+                raise Untrusted(
+                    f"since the checkpoint at {_said(saved)} of '{phase}' the run went on "
+                    f"{_without(others)}, and is now to go on {_without(absent)}: rows would meet "
+                    "two sets of members under the same weights. Begin a new run, with another "
+                    "--out, and write checkpoints more often"
+                )
 
     def _before(self, phase: str, spot: Spot) -> tuple[Spot, tuple[str, ...]] | None:
         """What was booked with a step: to where, and who was absent; None: nothing ever."""

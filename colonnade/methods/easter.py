@@ -97,6 +97,12 @@ class Easter:
 
 
 async def passive(me: Party, active: Peer, passives: list[Peer], cfg: Easter) -> None:
+    if cfg.gradient == "none" and len(present(passives)) < len(passives):
+        raise MethodError(
+            "with gradient = 'none' embeddings never change, so every row would meet two sets of "
+            "members under the same weights: such a run cannot go on without a party. Begin a new "
+            "one, with another --out"
+        )
     part = await passive_part(me, active, passives, cfg)
     embed, decide = models_of(me, cfg)
     mean = mean_of(me, me.name, cfg)

@@ -182,15 +182,15 @@ class Party:
         """
         split, plan = self.splits["train"], self.schedule
         phase, epoch, _ = self.position
-        owner = () if shared else (self.name,)
-        seed = derive(plan.seed, "order", phase, epoch, *owner)
-        generator = torch.Generator().manual_seed(seed)
-        order = torch.randperm(len(split), generator=generator).to(self.device)
+        generator, drawn = self._order(phase, epoch, shared)
+        order = drawn.to(self.device)
         moves = None
         if plan.flip or plan.shift or plan.upside_down:
             moves = Moves.draw(len(split), plan.flip, plan.shift, generator, plan.upside_down)
         sizes, at = self._spread(len(split)), self.progress
         start = at.resume_epoch()
+        if shared and at.met:
+            start = self._pass_over_the_met(drawn, sizes, start)
         for batch in batched(split, self._intake(), self.name, order, sizes, start, moves):
             self._set_rates(at.epochs_done(len(sizes)))
             yield batch
@@ -329,6 +329,29 @@ class Party:
         return self.progress.position
 
     # ---- inner workings ----------------------------------------------------------------------
+
+    def _order(self, phase: str, epoch: int, shared: bool) -> tuple[torch.Generator, Tensor]:
+        """The rows of an epoch in its order, and what draws how they are moved."""
+        owner = () if shared else (self.name,)
+        seed = derive(self.schedule.seed, "order", phase, epoch, *owner)
+        generator = torch.Generator().manual_seed(seed)
+        return generator, torch.randperm(len(self.splits["train"]), generator=generator)
+
+    def _pass_over_the_met(self, order: Tensor, sizes: list[int], start: int) -> int:
+        """The first step from here on none of whose rows has met other members under the weights
+        of now."""
+        phase, _, _ = self.position
+        met = [
+            self._order(phase, epoch, shared=True)[1].split(sizes)[step]
+            for epoch, step in self.progress.met
+            if step < len(sizes)
+        ]
+        rows = torch.cat([*met, order[:0]])
+        batches = order.split(sizes)
+        while start < len(sizes) and torch.isin(batches[start], rows).any():
+            self.progress.pass_over()
+            start += 1
+        return start
 
     def _intake(self) -> Intake:
         """How images become input of the models, with the settings known so far."""

@@ -43,6 +43,8 @@ class Progress:
         self.stop_at: int | None = None  # the number of steps after which it saves and stops
         self.count = schedule.epochs  # of the phase that runs now
         self.enough = False  # the phase ends before its last epoch; nothing of this one was done
+        # Places whose rows have met other members under the weights of now; a step changes these
+        self.met: list[tuple[int, int]] = []  # epoch, step
         self._schedule, self._device = schedule, device
         self._places: dict[str, list[int]] = {}  # phase -> [epoch, step]
         self._at = ""  # the phase that runs now
@@ -52,8 +54,12 @@ class Progress:
     @property
     def position(self) -> tuple[str, int, int]:
         """(phase, epoch, step) of the next step to take."""
-        epoch, step = self._places.get(self._at, (0, 0))
-        return self._at, epoch, step
+        return self._at, *self.place(self._at)
+
+    def place(self, phase: str) -> tuple[int, int]:
+        """(epoch, step) of the next step of a phase."""
+        epoch, step = self._places.get(phase, (0, 0))
+        return epoch, step
 
     # ---- epochs ------------------------------------------------------------------------------
 
@@ -98,7 +104,7 @@ class Progress:
     def evaluates(self) -> bool:
         """Whether this epoch ends with an evaluation; the same at every party."""
         every, (_, epoch, _) = self._schedule.evaluate_every, self.position
-        return every > 0 and (epoch + 1 == self.count or (epoch + 1) % every == 0)
+        return every > 0 and not self.met and (epoch + 1 == self.count or (epoch + 1) % every == 0)
 
     # ---- steps -------------------------------------------------------------------------------
 
@@ -120,6 +126,7 @@ class Progress:
         """Count one step; returns whether a checkpoint follows it, and whether the run stops."""
         self._places[self._at][1] += 1
         self.steps += 1
+        self.met.clear()
         every = self._schedule.checkpoint_steps
         stops = self.stop_at is not None and self.steps >= self.stop_at
         return stops or (every > 0 and self.steps % every == 0), stops
@@ -134,17 +141,30 @@ class Progress:
             "hop": self.hop,
             "clock": self.clock,
             "steps": self.steps,
+            "met": [list(place) for place in self.met],
         }
 
     def resume(self, snapshot: Mapping[str, Any]) -> None:
         """Go on from a snapshot."""
         self._places, self._random = snapshot["positions"], snapshot["random"]
         self.hop, self.clock, self.steps = (snapshot[k] for k in ("hop", "clock", "steps"))
+        self.met = [(epoch, step) for epoch, step in snapshot.get("met", ())]
 
     def skip_to(self, phase: str, epoch: int, step: int) -> None:
         """Skip to a later position: a step that others have already taken with different members is
         never taken again."""
         self._places[phase] = [epoch, step]
+
+    def go_on_at(self, phase: str, epoch: int, step: int) -> None:
+        """The same because of a loss. The step at the present place was taken with other members
+        and these weights: until they change, its rows are neither trained nor evaluated with."""
+        self.met.append(self.place(phase))
+        self.skip_to(phase, epoch, step)
+
+    def pass_over(self) -> None:
+        """Leave the next step out; others do so, too."""
+        self._places[self._at][1] += 1
+        self.steps += 1
 
     def _restore_random(self) -> None:
         if self._random:

@@ -133,7 +133,10 @@ class Fixed:
         if start.skip is not None:
             phase, *place = start.skip
             if snapshot is None or place > snapshot["positions"].get(phase, [0, 0]):
-                party.progress.skip_to(*start.skip)
+                saved = party.progress.place(phase)
+                steps = session.steps_taken
+                steps.check_apart(phase, saved, (place[0], place[1]), session.away)
+                party.progress.go_on_at(*start.skip)
         session.post.begin(int(start.run, 16), start.attempt)
         if session.post.gate is not None:
             session.post.gate.attend(len(session.present))

@@ -77,3 +77,17 @@ def test_phases_are_counted_apart(journal: Journal) -> None:
     assert taken.fresh == ("train", 0, 1)
     with pytest.raises(Untrusted, match="'upload'"):
         taken.begin("upload", (0, 0), WITHOUT, False)
+
+
+def test_two_losses_since_a_checkpoint(journal: Journal) -> None:
+    """The rows of the first step after the first loss must not come again after the second."""
+    taken = Steps(journal, "3f")
+    for step in range(5):
+        taken.begin("train", (0, step), ALL, False)
+    taken.check_apart("train", (0, 3), (1, 0), WITHOUT)
+    taken.begin("train", (1, 0), WITHOUT, False)
+    taken.check_apart("train", (0, 3), (1, 0), WITHOUT)  # back again with the same
+    taken.check_apart("train", (0, 3), (1, 1), ("shop", "telco"))  # other rows of that epoch
+    taken.check_apart("train", (1, 0), (2, 0), ("shop", "telco"))  # other weights
+    with pytest.raises(Untrusted, match=r"without 'telco'.*without 'shop', 'telco'.*more often"):
+        taken.check_apart("train", (0, 3), (2, 0), ("shop", "telco"))

@@ -58,6 +58,36 @@ def test_every_epoch_sees_every_row_once_in_an_order_shared_by_all() -> None:
     assert mine[:5] != mine[5:10]
 
 
+@pytest.mark.parametrize("place", [(0, 2), (0, 4), (1, 0)])
+@pytest.mark.parametrize("skip", [(0, 5), (1, 0), (1, 3)])
+def test_after_a_loss_no_row_is_met_again_before_the_weights_change(
+    place: tuple[int, int], skip: tuple[int, int]
+) -> None:
+    """Members that go on without one go back to a checkpoint. The rows of the step that followed it
+    have met those weights with everybody; all members find the same first step without them."""
+    whole = ids(party())
+    before = set(whole[5 * place[0] + place[1]])
+    found = []
+    for name in ("bank", "shop"):
+        me = party(name, evaluate_every=1)
+        me.progress.skip_to("train", *place)
+        if skip <= place:
+            return
+        me.progress.go_on_at("train", *skip)
+        seen: list[tuple[int, int, list[int]]] = []
+        for _ in me.epochs():
+            for batch in me.batches():
+                seen.append((*me.position[1:], batch.ids.tolist()))
+            assert bool(me.evaluations) is bool(seen)
+        found.append(seen)
+        epoch, step, rows = seen[0]
+        assert not before & set(rows)
+        passed = whole[5 * skip[0] + skip[1] : 5 * epoch + step]
+        assert all(before & set(other) for other in passed)
+        assert [rows for _, _, rows in seen] == whole[5 * epoch + step :]
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize("rows", range(40))
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 39, 100])
 def test_batches_are_as_few_and_as_equal_as_can_be(rows: int, size: int) -> None:
