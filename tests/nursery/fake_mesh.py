@@ -53,6 +53,9 @@ class FakeMesh:
     def close(self, seconds: float) -> None: ...
     def expect_end(self) -> None: ...
 
+    def bar(self, peer: str, why: str) -> None:
+        self.barred[peer] = why
+
     def refused(self) -> dict[str, int]:
         return {}
 

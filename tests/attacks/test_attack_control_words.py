@@ -1,0 +1,147 @@
+"""A member can stop a run with its words, but not steer it: whoever says what is not its to say is
+named, and nobody else."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_mesh import RUN, Case, start
+
+from colonnade.errors import CodecError, ColonnadeError
+from colonnade.runtime.control import GoBack, Join
+from colonnade.runtime.fixed import Fixed
+from colonnade.runtime.protocol import WORDS
+
+JOIN = asdict(Join("life 1 of shop", "", 0, (), False))
+CONTENTS: dict[str, dict[str, Any]] = {
+    "join": JOIN,
+    "start": start(1),
+    "halt": {"why": "x"},
+    "saved": {"label": "train-00001-0000000"},
+    "commit": {"label": "train-00001-0000000"},
+    "waiting": {"what": "x"},
+    "done": {"account": {}},
+    "stop": {"why": "x"},
+    "stop_at": {"steps": 3, "why": "x"},
+    "trouble": {"party": "bank", "error": "Denied", "text": "x", "refused": False},
+    "going": {},
+    "end": {},
+    "bye": {},
+    "stopped": {},
+    "unknown": {},
+}
+
+
+def begin(it: Case, seconds: float = 3.0) -> Any:
+    """The next start; an AssertionError if none comes and nothing is refused."""
+    until, plain = time.monotonic() + seconds, it.session.pump
+
+    def pump(left: float) -> None:
+        assert time.monotonic() < until, "it waits for ever"
+        plain(left)
+
+    it.session.pump = pump  # type: ignore[method-assign]
+    return it.session.next_start()
+
+
+def test_every_word_between_the_hub_and_a_member_is_tried() -> None:
+    between = {name for name, word in WORDS.items() if word.said_by != "any"}
+    assert between <= CONTENTS.keys()
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize("word", CONTENTS)
+def test_a_word_to_a_fellow_changes_nothing_there_and_its_sender_is_barred(
+    word: str, tmp_path: Path
+) -> None:
+    """A passive party says every word of the protocol to another passive party, in the middle of a
+    run. The other one must neither do anything, nor fail (the hub would then accuse it)."""
+    it = Case("telco", tmp_path, Fixed())
+    it.mesh.say("bank", "start", start(1, lives={"shop": "life 1 of shop"}))
+    assert begin(it) is not None
+    said = {peer: it.words(peer) for peer in it.mesh.links}
+    stops: list[str] = []
+    it.session.stop = stops.append  # type: ignore[method-assign]
+    try:
+        it.hear("shop", word, json.dumps(CONTENTS[word]))
+        it.session.pump(0)
+    except (ColonnadeError, GoBack) as error:
+        raise AssertionError(f"{type(error).__name__} at an innocent party: {error}") from None
+    session = it.session
+    assert {peer: it.words(peer) for peer in it.mesh.links} == said
+    assert not (session.joins or session.done or session.saved or session.byes or session.waits)
+    assert session.start is not None and session.accounts is None and not stops
+    assert set(it.mesh.barred) == {"shop"} and f"'{word}'" in it.mesh.barred["shop"]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
+        ({"attempt": 2**32 - 1}, "attempt 4294967295"),
+        ({"attempt": 2**62}, "attempt"),
+        ({"attempt": -1}, "join"),
+        ({"attempt": 5000, "run": RUN}, "attempt 5000"),
+        ({"run": "../../elsewhere"}, "join"),
+        ({"run": "zz"}, "join"),
+        ({"life": "of somebody else"}, "another process"),
+        ({"fresh": ["train", -1, 0]}, "join"),
+        ({"fresh": ["train", 2**40, 0]}, "join"),
+        ({"held": ["../../x"]}, "join"),
+        ({"finished": "no"}, "join"),
+    ],
+)
+def test_an_implausible_join_is_refused_and_never_stored(
+    lie: dict[str, Any], why: str, tmp_path: Path
+) -> None:
+    """A member says at its join what no honest process can say. The hub stops and names it, and
+    nobody has written anything down: with honest members the same run goes on."""
+    it = Case("bank", tmp_path, Fixed(), run=RUN if "run" in lie else "")
+    it.mesh.say("shop", "join", JOIN | lie)
+    it.joins("telco")
+    try:
+        begin(it)
+    except CodecError as refusal:
+        assert "'shop'" in str(refusal) and "'telco'" not in str(refusal) and why in str(refusal)
+    except (ValueError, TypeError) as error:
+        raise AssertionError(f"no typed refusal: {error!r}") from None
+    else:
+        raise AssertionError(f"the join was taken, and attempt {it.marks} stored")
+    assert it.marks == [] and it.words("telco") == []
+    again = Case("bank", tmp_path, Fixed())
+    again.joins("shop")
+    again.joins("telco")
+    begun = begin(again)
+    assert begun is not None and again.marks == [1]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_one_member_cannot_choose_the_name_of_a_run(tmp_path: Path) -> None:
+    """A hub that has no folder takes a run's name from the others only if they all bring it."""
+    it = Case("bank", tmp_path, Fixed())
+    it.joins("shop", run=RUN)
+    it.joins("telco")
+    with pytest.raises(ColonnadeError, match="'shop' brings a folder of run") as refusal:
+        raise AssertionError(f"the run is called {begin(it)}")
+    assert "'telco'" not in str(refusal.value)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize("attempt", [2**32 - 1, 2**40, 1, 0])
+def test_a_start_that_no_honest_hub_gives_is_not_stored(attempt: int, tmp_path: Path) -> None:
+    """The hub lies: an attempt that no later one can follow, or one that has been."""
+    it = Case("shop", tmp_path, Fixed(), run=RUN)
+    it.session.attempt = 1
+    it.mesh.say("bank", "start", start(attempt))
+    try:
+        begin(it)
+    except CodecError as refusal:
+        assert "'bank'" in str(refusal)
+    else:
+        raise AssertionError(f"stored: {it.marks}")
+    assert it.marks == []
