@@ -96,6 +96,7 @@ class Link:
         self.life = 0  # how many incarnations of the peer there have been
         self.since = time.monotonic()  # when the link last came up or went down
         self.trouble = "it has not been reached yet"
+        self.barred = ""  # why this peer is not talked with any more
         self.loose = False  # elastic: a sender waits for nobody, see `_full`
         self._incarnation, self._inbox, self._route = incarnation, inbox, route
         self._lock = threading.Lock()
@@ -145,6 +146,8 @@ class Link:
     def attach(self, connection: Connection, hello: Hello) -> None:
         """Continue over a new connection to a peer that has just said hello."""
         with self._lock:
+            if self.barred:
+                raise CodecError(self.barred)
             anew = hello.incarnation != self._peer_incarnation
             if anew:
                 self._peer_incarnation = hello.incarnation
@@ -180,6 +183,13 @@ class Link:
         if connection is not None:
             connection.close()
 
+    def bar(self, why: str) -> None:
+        """For good: what is sent from now on goes nowhere."""
+        with self._lock:
+            self.barred, self.trouble, self.since = why, why, time.monotonic()
+            self._reset()
+        self.close()
+
     def break_off(self) -> None:
         """End the connection in order to get another one."""
         with self._lock:
@@ -201,6 +211,8 @@ class Link:
 
     def _try(self, body: Part | Control, tail: Sequence[bytes | memoryview]) -> bool:
         with self._lock:
+            if self.barred:
+                return True
             if self._full():
                 self._full_since = self._full_since or time.monotonic()
                 return False

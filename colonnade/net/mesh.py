@@ -157,6 +157,13 @@ class Mesh:
         """Everything has been sent: from now on a connection that ends is not worth a report."""
         self._ending = True
 
+    def bar(self, peer: str, why: str) -> None:
+        """From now on there is no connection with a peer; messages to it go nowhere."""
+        if peer not in self.barred:
+            self.barred[peer] = why
+            self._log(f"no connection with '{peer}' any more: {why}")
+            self.links[peer].bar(why)
+
     def close(self, seconds: float = 2.0) -> None:
         """Wait until everything sent has arrived, then end all connections."""
         until = time.monotonic() + seconds
@@ -272,7 +279,7 @@ class Mesh:
 
     def _keep_dialling(self, peer: str, address: str) -> None:
         pause = RETRY_SECONDS[0]
-        while not self._closing.is_set():
+        while not self._closing.is_set() and peer not in self.barred:
             began = time.monotonic()
             try:
                 why = self._dial_once(peer, address)
@@ -280,7 +287,7 @@ class Mesh:
                 self._log(str(refusal))
                 self.inbox.put(Lost(refusal))
                 return
-            if self._closing.is_set() or self._ending:
+            if self._closing.is_set() or self._ending or peer in self.barred:
                 return
             if time.monotonic() - began > 5:
                 pause = RETRY_SECONDS[0]

@@ -8,13 +8,29 @@ from collections.abc import Iterable, Mapping
 from colonnade.errors import FederationError
 from colonnade.runtime.control import Join, Place
 
+# A hub notes an attempt before anybody hears of it, so others are ahead only of a restored folder.
+ATTEMPTS_AHEAD = 1000
+MOST_ATTEMPTS = 1 << 20  # that any run is believed to have had
 
-def choose_run(run: str, joins: Mapping[str, Join]) -> str:
-    """The run's name: the hub's own, that of other parties which lose nothing by it, or a new one.
-    A party with another run's folder is named in the error."""
+
+def implausible(join: Join, run: str, attempt: int, life: str) -> str:
+    """Why no honest process can have said this to a hub that has come to this attempt of this run,
+    and sees this process at the other end; "" if one can."""
+    if life and join.life != life:
+        return "it speaks for another process than the one that is connected"
+    most = attempt + ATTEMPTS_AHEAD if run else MOST_ATTEMPTS
+    if join.attempt > most:
+        return f"it claims attempt {join.attempt}, and no run can have come beyond {most}"
+    return ""
+
+
+def choose_run(run: str, joins: Mapping[str, Join], me: str) -> str:
+    """The run's name: the hub's own; that which all others bring, if they lose nothing by it; or a
+    new one. A party with another run's folder is named in the error."""
     nothing_to_lose = not any(join.held or join.finished for join in joins.values())
-    theirs = next((join.run for join in joins.values() if join.run), "")
-    run = run or (theirs if nothing_to_lose else "") or secrets.token_hex(8)
+    theirs = {join.run for name, join in joins.items() if name != me}
+    common = theirs.pop() if len(theirs) == 1 and nothing_to_lose else ""
+    run = run or common or secrets.token_hex(8)
     strangers = [
         f"'{name}' brings a folder of run {join.run}, the others are of {run}: give it another "
         "--out, or the folder of this run"

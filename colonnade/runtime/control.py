@@ -8,6 +8,7 @@ choice.py defines how the hub chooses where all begin.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
@@ -17,12 +18,15 @@ from colonnade.net.frame import HEAD_BYTES, Control
 
 Place = tuple[str, int, int]  # phase, epoch, step
 RunName = str  # 16 hexadecimal digits
+OldName = str  # the same, or nothing: of the run that a folder holds
+Label = str  # of a checkpoint
 Said = TypeVar("Said")
 
 TICK = 0.2  # seconds between two looks at the clock
 WAIT_NOTE_SECONDS = 30.0  # between two notes of who is waited for
 MORE = "more of "  # marks a piece of a word that another piece follows
 WORD_BYTES, WORDS_BYTES = HEAD_BYTES // 2, 256 << 20  # of a piece; of all of them
+MOST_COUNTED, MOST_NAMES = 1 << 40, 1 << 16  # numbers and lists beyond that are nonsense
 TEXT_CHARACTERS = 2000  # of an error that others are told of
 NONSENSE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
@@ -48,9 +52,9 @@ class Join:
     """I am here, and this is what I hold."""
 
     life: str
-    run: str
+    run: OldName
     attempt: int
-    held: tuple[str, ...]
+    held: tuple[Label, ...]
     finished: bool
     fresh: Place | None = None  # the first step that it has never begun, with whatever members
 
@@ -61,7 +65,7 @@ class Start:
 
     run: RunName
     attempt: int
-    label: str | None  # of the common checkpoint; None: from the beginning
+    label: Label | None  # of the common checkpoint; None: from the beginning
     absent: tuple[str, ...] = ()
     skip: Place | None = None  # after a loss: nothing before it is done again
     lives: Mapping[str, str] = field(default_factory=dict)  # which process of each party it is
@@ -80,14 +84,14 @@ class Halt:
 class Saved:
     """I have written this checkpoint."""
 
-    label: str
+    label: Label
 
 
 @dataclass(frozen=True)
 class Commit:
     """All have written this checkpoint: drop what is older."""
 
-    label: str
+    label: Label
 
 
 @dataclass(frozen=True)
@@ -170,13 +174,45 @@ def read(word: type[Said], content: Mapping[str, Any]) -> Said:
     return word(**{part.name: _READERS[part.type](content[part.name]) for part in parts})
 
 
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r:.50} is no text")
+    return value
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= MOST_COUNTED:
+        raise TypeError(f"{value!r:.50} is no count")
+    return value
+
+
+def _truth(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{value!r:.50} is neither true nor false")
+    return value
+
+
+def _run(value: Any) -> str:
+    if re.fullmatch("[0-9a-f]{16}", _text(value)) is None:
+        raise ValueError(f"{value!r:.50} is no name of a run")
+    return str(value)
+
+
+def _label(value: Any) -> str:
+    if re.fullmatch(r"[\w-]{1,100}", _text(value)) is None:
+        raise ValueError(f"{value!r:.50} is no name of a checkpoint")
+    return str(value)
+
+
 def _names(value: Any) -> tuple[str, ...]:
-    return tuple(str(name) for name in value)
+    if not isinstance(value, list) or len(value) > MOST_NAMES:
+        raise TypeError(f"{value!r:.50} is no list of names")
+    return tuple(_text(name) for name in value)
 
 
 def _place(value: Any) -> Place:
     phase, epoch, step = value
-    return str(phase), int(epoch), int(step)
+    return _label(phase), _count(epoch), _count(step)
 
 
 def _table(value: Any) -> dict[str, Any]:
@@ -186,14 +222,17 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 _READERS: Mapping[str, Callable[[Any], Any]] = {  # by the annotation of a field
-    "str": str,
-    "int": int,
-    "bool": bool,
-    "RunName": lambda value: f"{int(value, 16):016x}",
-    "str | None": lambda value: None if value is None else str(value),
+    "str": _text,
+    "int": _count,
+    "bool": _truth,
+    "RunName": _run,
+    "OldName": lambda value: value if value == "" else _run(value),
+    "Label": _label,
+    "Label | None": lambda value: None if value is None else _label(value),
+    "tuple[Label, ...]": lambda value: tuple(_label(name) for name in _names(value)),
     "Place | None": lambda value: None if value is None else _place(value),
     "tuple[str, ...]": _names,
-    "Mapping[str, str]": lambda value: {k: str(v) for k, v in _table(value).items()},
+    "Mapping[str, str]": lambda value: {k: _text(v) for k, v in _table(value).items()},
     "Mapping[str, Any]": _table,
 }
 

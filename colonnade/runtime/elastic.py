@@ -77,7 +77,7 @@ class Elastic:
             session.pump(TICK)
         if later := _not_joined(session):
             session.log(f"begins without {', '.join(later)}, who may come later")
-        session.run = choose_run(session.run, session.joins)
+        session.run = choose_run(session.run, session.joins, session.me)
         start = self._new_start(session, session.joins)
         for name in session.joins:
             if name != session.me:

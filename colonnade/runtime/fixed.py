@@ -111,7 +111,7 @@ class Fixed:
 
     def _choose(self, session: Session) -> Start:
         joins = {name: session.joins[name] for name in session.present}
-        run = choose_run(session.run, joins)
+        run = choose_run(session.run, joins, session.me)
         label = choose_label(joins)
         if self._lost:
             self._lost, session.skip = False, first_new_step(session.skip, joins.values())

@@ -7,8 +7,9 @@ One process is the hub: the label holder's, or that of a server. All others talk
     done    my role has ended; my account              →   end     all have
     bye     my results are on disk
 
-The table below is all there is; whatever else comes is refused. What depends on whether parties
-may come and go is the membership's to do: fixed.py and elastic.py.
+The table below is all there is. Whoever says anything else is named: a hub stops the run for it,
+and so does a member if it was the hub; a fellow member is barred, and the run goes on. What depends
+on whether parties may come and go is the membership's to do: fixed.py and elastic.py.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from colonnade.errors import CodecError, FederationError
+from colonnade.errors import FederationError
+from colonnade.runtime.choice import MOST_ATTEMPTS, implausible
 from colonnade.runtime.control import (
     NONSENSE,
     Bye,
@@ -42,7 +44,8 @@ from colonnade.runtime.control import (
 if TYPE_CHECKING:
     from colonnade.runtime.session import Session
 
-Speaker = Literal["hub", "member", "any"]
+# The hub to any member; any member to the hub; both of these; anybody to anybody.
+Speaker = Literal["hub", "member", "both", "any"]
 Handler = Callable[["Session", str, Any], None]  # who hears it, who has said it, what
 
 
@@ -59,7 +62,10 @@ class Word:
 
 
 def _joined(session: Session, sender: str, join: Join) -> None:
-    if session.ended:
+    life = session.mesh.links[sender].life_of()
+    if why := implausible(join, session.run, session.attempt, life):
+        session.refuse(sender, f"'{sender}' sent a join that cannot be: {why}")
+    elif session.ended:
         session.tell_of_the_end(sender)
     else:
         session.membership.joined(session, sender, join)
@@ -69,6 +75,11 @@ def _started(session: Session, sender: str, start: Start) -> None:
     if start.run != session.run and session.run:
         text = f"'{sender}' starts run {start.run}; here it is {session.run}"
         raise FederationError([text])
+    last = session.attempt
+    if not start.ended and not last < start.attempt <= MOST_ATTEMPTS:
+        text = f"'{sender}' starts attempt {start.attempt}, after attempt {last}"
+        session.refuse(sender, f"{text}: no hub that keeps to the protocol does that")
+        return
     session.start = start
     session.membership.started(session, sender, start)
 
@@ -132,7 +143,7 @@ def _hub_stopped(session: Session, sender: str, quit_: Quit) -> None:
 
 
 def _troubled(session: Session, sender: str, trouble: Trouble) -> None:
-    if sender != session.hub:  # only the hub passes on what others say
+    if session.is_hub:  # only the hub passes on what others say
         trouble = replace(trouble, party=sender)
     session.membership.troubled(session, sender, trouble)
 
@@ -152,7 +163,7 @@ WORDS: dict[str, Word] = {
     "stop": Word("member", Stop, _stop_wished),
     "stop_at": Word("hub", StopAt, _stopping),
     "stopped": Word("hub", Quit, _hub_stopped),
-    "trouble": Word("any", Trouble, _troubled),
+    "trouble": Word("both", Trouble, _troubled),
 }
 NAMES = {word.content: name for name, word in WORDS.items()}
 
@@ -168,10 +179,20 @@ def hear(session: Session, sender: str, name: str, text: str) -> None:
             raise TypeError("its content is no table")
         said: Any = read(word.content, content)
     except NONSENSE as error:
-        raise CodecError(f"'{sender}' said something unknown: {name!r} ({error})") from None
-    if word.said_by != "any" and (word.said_by == "hub") != (sender == session.hub):
-        raise CodecError(f"'{sender}' said '{name}', which is not its to say")
+        text = f"'{sender}' said something unknown: {name!r:.50} ({error!s:.200})"
+        session.refuse(sender, text)
+        return
+    if not _may_say(session, sender, word.said_by):
+        session.refuse(sender, f"'{sender}' said '{name}' to '{session.me}': not its to say")
+        return
     word.handler(session, sender, said)
+
+
+def _may_say(session: Session, sender: str, said_by: Speaker) -> bool:
+    """Whether words of this row are the sender's to say to this party."""
+    if sender == session.hub:
+        return said_by != "member"
+    return said_by == "any" or (session.is_hub and said_by != "hub")
 
 
 def hear_own(session: Session, said: Any) -> None:

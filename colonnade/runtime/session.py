@@ -31,7 +31,7 @@ from typing import Any, NoReturn, Protocol
 
 import torch
 
-from colonnade.errors import ColonnadeError
+from colonnade.errors import CodecError, ColonnadeError
 from colonnade.journal import Journal, Steps
 from colonnade.net.frame import Control, Part
 from colonnade.net.link import Arrived, Down, Event, Link, Up
@@ -281,6 +281,13 @@ class Session:
     def _stop_at_once(self, *_: object) -> NoReturn:
         raise Stopped
 
+    def refuse(self, sender: str, why: str) -> None:
+        """`sender` did what no honest process does. Between two members this is no reason to stop:
+        the hub would have to blame the one that tells it so."""
+        if self.is_hub or sender == self.hub:
+            raise CodecError(why)
+        self.mesh.bar(sender, why)
+
     def _note_going_back(self, reason: GoBack) -> None:
         self.log(f"going back to {self.membership.goes_back_to}: {reason}")
 
@@ -353,8 +360,8 @@ class Session:
 
     def _handle(self, event: Event | Lost) -> None:
         if isinstance(event, Arrived):
-            if event.life != event.link.life or event.link.peer in self.absent:
-                return  # of a process that is gone, or of a party that was left behind
+            if event.life != event.link.life or event.link.peer in self.mesh.barred:
+                return  # of a process that is gone, of a party that was left behind, or barred
             event.link.took(event)
             if isinstance(event.content, Part):
                 self.post.accept(event.content, event.tail)
@@ -408,7 +415,7 @@ class Session:
     def tell_all(self, said: Any) -> None:
         """To everybody whom this party has a link with."""
         for peer in self.mesh.links:
-            if peer not in self.absent:
+            if peer not in self.mesh.barred:
                 self.tell(peer, said)
 
     def tell_of_the_end(self, peer: str) -> None:
@@ -427,7 +434,10 @@ class Session:
         if trouble.party != self.me and not self.is_hub:
             return  # they know it from the hub
         with suppress(ColonnadeError, GoBack, Stopped):
-            self.tell_all(trouble)
+            if self.is_hub:
+                self.tell_all(trouble)
+            else:
+                self.tell(self.hub, trouble)
 
     def _say_stopped(self) -> None:
         """Where the run stopped everybody has a checkpoint; the hub waits until they do."""

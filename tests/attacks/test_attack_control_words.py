@@ -54,7 +54,6 @@ def test_every_word_between_the_hub_and_a_member_is_tried() -> None:
     assert between <= CONTENTS.keys()
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize("word", CONTENTS)
 def test_a_word_to_a_fellow_changes_nothing_there_and_its_sender_is_barred(
     word: str, tmp_path: Path
@@ -79,19 +78,18 @@ def test_a_word_to_a_fellow_changes_nothing_there_and_its_sender_is_barred(
     assert set(it.mesh.barred) == {"shop"} and f"'{word}'" in it.mesh.barred["shop"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize(
     ("lie", "why"),
     [
         ({"attempt": 2**32 - 1}, "attempt 4294967295"),
-        ({"attempt": 2**62}, "attempt"),
+        ({"attempt": 2**62}, "join"),
         ({"attempt": -1}, "join"),
         ({"attempt": 5000, "run": RUN}, "attempt 5000"),
         ({"run": "../../elsewhere"}, "join"),
         ({"run": "zz"}, "join"),
         ({"life": "of somebody else"}, "another process"),
         ({"fresh": ["train", -1, 0]}, "join"),
-        ({"fresh": ["train", 2**40, 0]}, "join"),
+        ({"fresh": ["train", 2**41, 0]}, "join"),
         ({"held": ["../../x"]}, "join"),
         ({"finished": "no"}, "join"),
     ],
@@ -120,7 +118,6 @@ def test_an_implausible_join_is_refused_and_never_stored(
     assert begun is not None and again.marks == [1]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_one_member_cannot_choose_the_name_of_a_run(tmp_path: Path) -> None:
     """A hub that has no folder takes a run's name from the others only if they all bring it."""
     it = Case("bank", tmp_path, Fixed())
@@ -131,7 +128,6 @@ def test_one_member_cannot_choose_the_name_of_a_run(tmp_path: Path) -> None:
     assert "'telco'" not in str(refusal.value)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize("attempt", [2**32 - 1, 2**40, 1, 0])
 def test_a_start_that_no_honest_hub_gives_is_not_stored(attempt: int, tmp_path: Path) -> None:
     """The hub lies: an attempt that no later one can follow, or one that has been."""
