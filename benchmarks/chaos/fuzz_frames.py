@@ -15,6 +15,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -25,7 +26,8 @@ from colonnade.net.link import Connection, Link
 from colonnade.runtime.network import Network
 from colonnade.runtime.post import Post
 from colonnade.wire import Kind, Ledger, codec
-from colonnade.wire.policy import Gate, Policy
+from colonnade.wire.gate import Gate
+from colonnade.wire.policy import Policy
 
 EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="noise")
 TREE = Kind("tree", None, reveals="noise", dtype="any")
@@ -36,11 +38,13 @@ RUN, ATTEMPT = 7, 1
 class Me:
     """What a post office looks at of a party."""
 
-    name, phase, hop, clock, position = "shop", "train", 0, 0.0, ("train", 0, 0)
+    name, position = "shop", ("train", 0, 0)
+    progress = SimpleNamespace(phase="train", hop=0, clock=0.0)
+    frame, splits = None, ()
 
 
 def post(me: str, mesh: Any = None) -> Post:
-    gate = Gate(me, Policy.allowing(KINDS.values()), 100, 10, 2)
+    gate = Gate(me, Policy.allowing(KINDS.values()), 10, 2)
     members = frozenset({"bank", "shop"})
     made = Post(me, members, KINDS, Ledger(None), gate, Network(mesh, 500))
     made.begin(RUN, ATTEMPT)

@@ -75,6 +75,7 @@ OPENING = Kind(
     reveals="how many ids the sender holds, and its settings",
     dtype="any",
     randomised=True,
+    about="nothing",
 )
 POINTS = Kind(
     "psi_points",
@@ -83,6 +84,7 @@ POINTS = Kind(
     dtype="uint8",
     randomised=True,
     host=True,
+    about="nothing",
 )
 TABLE = Kind(
     "psi_table",
@@ -91,6 +93,7 @@ TABLE = Kind(
     dtype="uint8",
     randomised=True,
     host=True,
+    about="nothing",
 )
 COUNT = Kind(
     "psi_count",
@@ -98,6 +101,7 @@ COUNT = Kind(
     reveals="how many ids are common to all, or that they are too few",
     dtype="int64",
     host=True,
+    about="nothing",
 )
 COMMON = Kind(
     "psi_common",
@@ -106,6 +110,7 @@ COMMON = Kind(
     dtype="uint8",
     randomised=True,
     host=True,
+    about="nothing",
 )
 PLACES = Kind(
     "psi_places",
@@ -114,6 +119,7 @@ PLACES = Kind(
     dtype="int32",
     randomised=True,
     host=True,
+    about="nothing",
 )
 KINDS = (OPENING, POINTS, TABLE, COUNT, COMMON, PLACES)
 

@@ -26,7 +26,7 @@ from colonnade.runtime.post import Post
 from colonnade.runtime.session import Keeper, Session
 from colonnade.version import __version__
 from colonnade.wire import Ledger
-from colonnade.wire.policy import Gate
+from colonnade.wire.gate import Gate
 
 
 def connect(
@@ -45,8 +45,7 @@ def connect(
 ) -> Session:
     """The session of a party, with its links and its post; nobody is called yet."""
     federation = setup.federation
-    rows = sum(len(split) for split in setup.rows.splits.values())
-    gate = Gate(setup.name, setup.policy, rows, setup.rows.width, len(federation.names))
+    gate = Gate(setup.name, setup.policy, setup.rows.width, len(federation.names), setup.task)
     gate.journal = run_journal(setup, journal, run)
     gate.restore(row for row in book.rows() if row.get("sender") == setup.name)
     mesh = _mesh(setup, absent, log)

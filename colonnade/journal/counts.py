@@ -46,6 +46,11 @@ class Tally:
         found = [self._journal.lists.read(one) for one in sorted(lists)]
         return len(np.unique(np.concatenate(found))) if found else 0
 
+    def has(self, key: str) -> bool:
+        """Whether this key was counted, as far as the journal was read."""
+        self._take_in()
+        return key in self._keys
+
     def book(self, key: str, positions: NDArray[np.integer] | None = None, times: int = 1) -> bool:
         """Count these records, or all, so often; False if this key was counted before."""
         if key in self._keys:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from colonnade.journal.counts import Tally
 from colonnade.journal.journal import Journal
 from colonnade.journal.rows import Names
 
@@ -54,6 +55,10 @@ class RunJournal:
         """32 bytes for one purpose in this run, which nobody else has; the same after a restart."""
         root = self._root or self.journal.secret("runs")
         return hmac.digest(root, f"{purpose} of run {self.run}".encode(), "sha256")
+
+    def tally(self, name: str, records: Names) -> tuple[str, Tally]:
+        """The name of this run, and what all runs have counted of these records."""
+        return self.run, Tally(self.journal, name, records)
 
     def names(self, numbers: Tensor, rows: Tensor) -> Names:
         """What these records of the party are called in its journal.

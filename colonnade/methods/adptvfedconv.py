@@ -59,7 +59,7 @@ from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
 EXTRACTOR = Kind("extractor", None, dtype="any", reveals="W_e^1, and through it the server's tile")
-NEXT = Kind("next", None, reveals="nothing: it asks for the next maps", paces=True)
+NEXT = Kind("next", None, reveals="nothing: it asks for the next maps", paces=True, about="nothing")
 
 
 @dataclass(frozen=True)

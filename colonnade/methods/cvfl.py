@@ -40,9 +40,19 @@ from colonnade.role.seeds import derive
 from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer, Value
 
-EMBEDDING = Kind("embedding", None, dtype="any", reveals="the sender's features, through C(h_k)")
-GRADIENT = Kind("gradient", None, dtype="any", reveals="the labels, through C(dL/dh_k)")
-VIEW = Kind("view", None, dtype="any", reveals="the top and all others' features, through C(h_j)")
+EMBEDDING = Kind(
+    "embedding", None, dtype="any", reveals="the sender's features, through C(h_k)", about="batch"
+)
+GRADIENT = Kind(
+    "gradient", None, dtype="any", reveals="the labels, through C(dL/dh_k)", about="batch"
+)
+VIEW = Kind(  # the top is told at every step: counted as of the batch
+    "view",
+    None,
+    dtype="any",
+    reveals="the top and all others' features, through C(h_j)",
+    about="batch",
+)
 
 
 @dataclass(frozen=True)

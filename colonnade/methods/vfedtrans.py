@@ -45,7 +45,9 @@ from colonnade.role.seeds import derive
 from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer
 
-WIDTH = Kind("width", (1,), reveals="how many columns the sender has", dtype="int64")
+WIDTH = Kind(
+    "width", (1,), reveals="how many columns the sender has", dtype="int64", about="nothing"
+)
 MASKS = Kind(
     "sealed_masks",
     ("bytes",),
@@ -53,8 +55,15 @@ MASKS = Kind(
     dtype="uint8",
     randomised=True,
     host=True,
+    about="nothing",
 )
-SHAPE = Kind("shape", (2,), reveals="shared rows, and columns of all parties", dtype="int64")
+SHAPE = Kind(
+    "shape",
+    (2,),
+    reveals="shared rows, and columns of all parties",
+    dtype="int64",
+    about="nothing",
+)
 MASKED = Kind(
     "masked_matrix",
     None,  # {"values": int64 (some rows, all columns), "tag": bytes}

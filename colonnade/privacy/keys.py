@@ -26,10 +26,20 @@ if TYPE_CHECKING:
 
 # Both travel up with one entry, and down with everybody's: {"shop": bytes, …}
 PUBLIC_KEYS = Kind(
-    "public_keys", None, reveals="nothing: fresh public keys", dtype="any", randomised=True
+    "public_keys",
+    None,
+    reveals="nothing: fresh public keys",
+    dtype="any",
+    randomised=True,
+    about="nothing",
 )
 SIGNATURES = Kind(
-    "signatures", None, reveals="nothing: signatures of them", dtype="any", randomised=True
+    "signatures",
+    None,
+    reveals="nothing: signatures of them",
+    dtype="any",
+    randomised=True,
+    about="nothing",
 )
 KINDS = (PUBLIC_KEYS, SIGNATURES)
 

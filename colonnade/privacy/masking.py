@@ -33,6 +33,7 @@ MASKED = Kind(
     dtype="any",
     randomised=True,
     host=True,
+    about="batch",
 )
 WEAKLY_MASKED = replace(
     MASKED,

@@ -38,7 +38,13 @@ from colonnade.role.seeds import derive
 from colonnade.wire import Kind, Peer
 
 MEMBERSHIP = Kind("membership", ("rows",), reveals="which rows are alike", dtype="int64")
-READY = Kind("ready", (), reveals="that a checkpoint holds the sender's secret", dtype="int64")
+READY = Kind(
+    "ready",
+    (),
+    reveals="that a checkpoint holds the sender's secret",
+    dtype="int64",
+    about="nothing",
+)
 KINDS = (MEMBERSHIP, READY)
 NUMBERS = {  # what reports say of what is logged
     "ppm_embedding": "the distance between the released vectors and the true ones, as a share of "

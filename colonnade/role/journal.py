@@ -7,6 +7,7 @@ from typing import Protocol
 from torch import Tensor
 
 from colonnade.journal import Names
+from colonnade.journal.counts import Tally
 
 
 class OwnJournal(Protocol):
@@ -14,6 +15,10 @@ class OwnJournal(Protocol):
 
     def secret(self, purpose: str) -> bytes:
         """32 bytes for one purpose in this run, which nobody else has; the same after a restart."""
+        ...
+
+    def tally(self, name: str, records: Names) -> tuple[str, Tally]:
+        """The name of the run, and what all runs have counted of these records under one name."""
         ...
 
     def names(self, numbers: Tensor, rows: Tensor) -> Names:

@@ -27,6 +27,7 @@ from colonnade.role.kept import Kept
 from colonnade.role.progress import Progress, Stopped
 from colonnade.role.recipe import Recipe, Schedule, make_optimizer
 from colonnade.role.seeds import derive
+from colonnade.wire.counting import Frame
 
 Thing = TypeVar("Thing")
 
@@ -60,6 +61,7 @@ class Party:
         self.kept = Kept(recipe, device)  # modules and optimisers, by name
         self.identity: Identity | None = None  # its signing key, if the method needs one
         self.journal: OwnJournal | None = None  # what it must not forget; set by the run
+        self.frame: Frame | None = None  # the rows that it works on: its gate counts them
         self.spent: dict[str, float] = defaultdict(float)  # seconds, by purpose; see `timing`
         self.state: dict[str, Any] = {}  # a method's own variables; kept in checkpoints
         self.shelf: dict[str, Tensor] = {}  # large tensors that never change: written only once
@@ -183,7 +185,7 @@ class Party:
         split, plan = self.splits["train"], self.schedule
         phase, epoch, _ = self.position
         generator, drawn = self._order(phase, epoch, shared)
-        order = drawn.to(self.device)
+        order, places = drawn.to(self.device), drawn.numpy()
         moves = None
         if plan.flip or plan.shift or plan.upside_down:
             moves = Moves.draw(len(split), plan.flip, plan.shift, generator, plan.upside_down)
@@ -191,9 +193,12 @@ class Party:
         start = at.resume_epoch()
         if shared and at.met:
             start = self._pass_over_the_met(drawn, sizes, start)
+        end = sum(sizes[:start])
         for batch in batched(split, self._intake(), self.name, order, sizes, start, moves):
             self._set_rates(at.epochs_done(len(sizes)))
-            yield batch
+            begin, end = end, end + len(batch)
+            with self._at(Frame("train", places[begin:end], len(batch))):
+                yield batch
             self._between_steps()
             saves, stops = at.count_step()
             if saves:
@@ -219,8 +224,20 @@ class Party:
         if self.on_rows is not None:
             self.on_rows(split)
         rows = self.splits[split]
-        sizes = spread(len(rows), size, self.schedule.batching)
-        yield from batched(rows, self._intake(), self.name, None, sizes, 0, moves)
+        sizes, end = spread(len(rows), size, self.schedule.batching), 0
+        for batch in batched(rows, self._intake(), self.name, None, sizes, 0, moves):
+            begin, end = end, end + len(batch)
+            with self._at(Frame(split, slice(begin, end), len(batch))):
+                yield batch
+
+    @contextmanager
+    def _at(self, frame: Frame) -> Iterator[None]:
+        """What is sent inside is about these rows."""
+        before, self.frame = self.frame, frame
+        try:
+            yield
+        finally:
+            self.frame = before
 
     @property
     def evaluations(self) -> list[str]:

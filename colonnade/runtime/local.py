@@ -23,7 +23,7 @@ from colonnade.role.seeds import derive, random_state, set_random_state
 from colonnade.runtime.drive import failed, handed_over, where
 from colonnade.runtime.post import Attempt, Post, Sealed
 from colonnade.wire import Kind, Ledger, Message, Peer, Recv, Value, Wire, codec
-from colonnade.wire.policy import Gate
+from colonnade.wire.gate import Gate
 from colonnade.wire.record import Recorder
 
 Start = Callable[[Party, Wire], Coroutine[Any, Any, Any]]

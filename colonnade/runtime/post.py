@@ -24,8 +24,8 @@ from colonnade.errors import CodecError, Denied, KindError, Untrusted
 from colonnade.net.frame import Part
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Ledger, Message, Value, codec
+from colonnade.wire.gate import Gate
 from colonnade.wire.ledger import describe
-from colonnade.wire.policy import Gate
 
 LARGEST = 4 << 30  # bytes of one message
 LATER_BYTES = 64 << 20  # of an attempt that the sender has begun and we have not
@@ -153,7 +153,7 @@ class Post:
         attempt = self._attempts.get(receiver, self._attempt) if self._attempts else self._attempt
         if self.gate is not None:
             try:
-                self.gate.check(receiver, kind, value, size)
+                self.gate.check(receiver, kind, value, size, party)
             except Denied as denied:
                 self.ledger.deny(message, description, str(denied), attempt.number)
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -42,6 +43,9 @@ class Kind:
     randomised  the payload differs between two runs with one seed (fresh keys, fresh masks).
     host        its tensors stay in main memory at the receiver: they are bytes, not network input.
     paces       it only means "go on": waiting for it does not count as a round.
+    about       of whose features or labels it speaks: of the "batch" at hand; of all the "training"
+                rows, which it was learnt from; of "nothing". A policy counts by it. Omitted: of the
+                batch if a dimension is called so, else of the training rows.
     """
 
     name: str
@@ -51,6 +55,7 @@ class Kind:
     randomised: bool = False
     host: bool = False
     paces: bool = False
+    about: Literal["", "batch", "training", "nothing"] = ""
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.replace("-", "_").isidentifier():
@@ -66,6 +71,13 @@ class Kind:
             raise KindError(f"Kind '{self.name}': no dtype '{self.dtype}'; one of {list(DTYPES)}")
         if not self.reveals.strip():
             raise KindError(f"Kind '{self.name}' must say what it reveals; 'nothing' is an answer")
+        if self.about not in ("", "batch", "training", "nothing"):
+            raise KindError(
+                f"Kind '{self.name}': about = {self.about!r}; 'batch', 'training' or 'nothing'"
+            )
+        if not self.about:
+            about = "batch" if "batch" in (self.shape or ()) else "training"
+            object.__setattr__(self, "about", about)
 
     def check(self, value: Value, sender: str) -> None:
         """Refuse a value that this Kind does not declare, before anything leaves."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -19,7 +19,8 @@ from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule
 from colonnade.runtime import local
 from colonnade.wire import Kind, Ledger, Peer, Wire
-from colonnade.wire.policy import Gate, Policy
+from colonnade.wire.gate import Gate
+from colonnade.wire.policy import Policy
 
 EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="the sender's features")
 TREE = Kind("packed", None, reveals="the sender's features", dtype="any")
@@ -52,7 +53,7 @@ def play(
     epochs: int = 1,
     train: int = 30,
     more: dict[str, int] | None = None,
-    gate: Gate | None = None,
+    task: Literal["train", "predict"] = "train",
     **limits: Any,
 ) -> tuple[list[Any], str]:
     """What left, and why the rest did not.
@@ -62,8 +63,7 @@ def play(
     me = shop(place, run, epochs, train, more or {})
     bank = Party("bank", "active", Recipe(), me.schedule, {}, None, (), me.device)
     policy = Policy.from_table({"allow": dict.fromkeys(KINDS, limits)})
-    rows = sum(len(split) for split in me.splits.values())
-    gate = gate or Gate("shop", policy, rows, FEATURES, 2)
+    gate = Gate("shop", policy, FEATURES, 2, task)
     mail = local.Mailboxes(KINDS, Ledger(None), gates={"shop": gate})
 
     def start(party: Party, wire: Wire) -> Coroutine[Any, Any, Any]:

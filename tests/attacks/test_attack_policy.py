@@ -54,7 +54,6 @@ FORMS = {
 }
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_record_does_not_leave_in_another_form(form: str, tmp_path: Path) -> None:
     kind, made = FORMS[form]

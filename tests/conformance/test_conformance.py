@@ -6,7 +6,7 @@ import gc
 import hashlib
 import json
 import types
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,14 @@ import colonnade
 from colonnade import config as configuration
 from colonnade import methods, store
 from colonnade.errors import MethodError
+from colonnade.journal import Journal
 from colonnade.report import load_schema
 from colonnade.role.party import Party
 from colonnade.runs.run import Result
 from colonnade.runtime import local
-from colonnade.wire import codec, ledger
+from colonnade.wire import Kind, codec, ledger
+from colonnade.wire.gate import Gate
+from colonnade.wire.policy import Policy
 
 ALL = methods.names()
 COUNTS = (2, 3, 5)
@@ -298,6 +301,35 @@ def test_nothing_of_one_party_is_reachable_from_another(
     assert not found
 
 
+def test_every_message_about_rows_tells_the_gate_which(
+    method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy that counts every record lets a method train and predict, and knows its rows."""
+    limits = {"releases": 10**6, "predictions": 10**6, "numbers": 10**12}
+    told: set[tuple[str, str]] = set()  # party and Kind
+    plain = Gate.check
+
+    def open_all(mail: local.Mailboxes, names: Collection[str]) -> None:
+        policy = Policy.from_table({"allow": dict.fromkeys(mail.kinds, limits)})
+        mail.gates = {name: Gate(name, policy, 10**6, len(names)) for name in names}
+        opened(mail, names)
+
+    def check(gate: Gate, to: str, kind: Kind, value: Any, size: int, me: Any) -> None:
+        if kind.about == "batch":
+            if isinstance(value, torch.Tensor) and "batch" in (kind.shape or ()):
+                assert value.shape[kind.shape.index("batch")] == me.frame.count
+            told.add((gate.owner, kind.name))
+        plain(gate, to, kind, value, size, me)
+
+    opened = local.Mailboxes.open
+    monkeypatch.setattr(local.Mailboxes, "open", open_all)
+    monkeypatch.setattr(Gate, "check", check)
+    result = train(tmp_path / "run", method, epochs=2, absence=False)
+    for party, kind in told:
+        assert counted(result.path / "journal" / party, f"releases of {kind}"), (party, kind)
+    colonnade.load(result.path).predict()
+
+
 # ---- helpers -----------------------------------------------------------------------------------
 
 
@@ -313,6 +345,14 @@ def interrupt_after(patch: pytest.MonkeyPatch, steps: int) -> None:
         original(party, done)
 
     patch.setattr(Party, "_set_rates", counted)
+
+
+def counted(place: Path, name: str) -> int:
+    """How many entries about a name a party's journal has."""
+    journal = Journal(place)
+    found = list(journal.entries("count", name=name))
+    journal.close()
+    return len(found)
 
 
 def refuses_two(method: str) -> bool:

@@ -21,7 +21,8 @@ from colonnade.net.link import Connection, Link
 from colonnade.runtime.network import Network
 from colonnade.runtime.post import LARGEST, Post
 from colonnade.wire import Kind, Ledger
-from colonnade.wire.policy import Allow, Gate, Policy
+from colonnade.wire.gate import Gate
+from colonnade.wire.policy import Allow, Policy
 
 EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="noise")
 WEIGHTS = Kind("weights", None, reveals="noise", dtype="any")
@@ -35,6 +36,7 @@ class Me:
 
     name, position = "shop", ("train", 1, 2)
     progress = SimpleNamespace(phase="train", hop=3, clock=0.0)
+    frame, splits = None, ()
 
 
 class FakeMesh:
@@ -49,7 +51,7 @@ class FakeMesh:
 
 
 def post(me: str, mesh: FakeMesh | None = None, policy: Policy | None = None) -> Post:
-    gate = None if policy is None else Gate(me, policy, 100, 10, 2)
+    gate = None if policy is None else Gate(me, policy, 10, 2)
     made = Post(me, MEMBERS, KINDS, Ledger(None), gate, Network(mesh or FakeMesh(), 1000))
     made.begin(7, 1)
     return made
@@ -90,7 +92,7 @@ def test_two_begin_again_and_a_third_notices_nothing(tmp_path: Path) -> None:
     def office(me: str) -> Post:
         (tmp_path / me).touch()
         book = Ledger(tmp_path / me, through=True)
-        return Post(me, three, KINDS, book, Gate(me, allowed, 100, 10, 3), Network(mesh, 1000))
+        return Post(me, three, KINDS, book, Gate(me, allowed, 10, 3), Network(mesh, 1000))
 
     bank, shop, telco = office("bank"), office("shop"), office("telco")
     for name, other in (("shop", shop), ("telco", telco)):

@@ -17,6 +17,7 @@ PUBLIC_KEY = Kind(
     dtype="uint8",
     randomised=True,
     host=True,
+    about="nothing",
 )
 
 
@@ -59,15 +60,21 @@ CLEAR = Kinds(  # encryption = "none"; the ledger does not call protected what i
         None,  # {"product": (dim, width), "rate": η}
         reveals="δ, through δᵀα_m within masks of size 1: nothing is encrypted",
         dtype="float64",
+        about="batch",
     ),
     masked_gradient=Kind(
-        "masked_gradient", ("dim", "width", "words"), reveals=MASKED, dtype="float64"
+        "masked_gradient",
+        ("dim", "width", "words"),
+        reveals=MASKED,
+        dtype="float64",
+        about="batch",
     ),
     noise=Kind(
         "noise",
         ("dim", "width"),
         reveals="the mask of W_m, and so W_m itself: nothing is encrypted",
         dtype="float64",
+        about="batch",
     ),
     error=Kind(
         "error",
@@ -83,6 +90,7 @@ SEALED = Kind(
     dtype="uint8",
     randomised=True,
     host=True,
+    about="batch",
 )
 ENCRYPTED = Kinds(
     embedding=SEALED,

@@ -19,7 +19,9 @@ from colonnade.methods.parts.scoring import logits_of
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
-ROWS = Kind("row_count", None, reveals="how many rows will be evaluated", dtype="any")
+ROWS = Kind(
+    "row_count", None, reveals="how many rows will be evaluated", dtype="any", about="nothing"
+)
 EMBEDDING = Kind("embedding", ("batch", "width"), reveals="evaluated rows, through f_m")
 SCORES = Kind("scores", None, reveals="what u makes of the evaluated rows")
 KINDS = (ROWS, EMBEDDING, SCORES)

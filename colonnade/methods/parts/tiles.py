@@ -20,7 +20,13 @@ from colonnade.role.batches import Batch
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
-PLACE = Kind("place", (7,), dtype="int64", reveals="where the sender's tile lies in the image")
+PLACE = Kind(
+    "place",
+    (7,),
+    dtype="int64",
+    reveals="where the sender's tile lies in the image",
+    about="nothing",
+)
 
 Cut = Literal[
     "1C", "2C", "2C+1M", "3C+1M", "4C+1M", "4C+2M", "5C+2M", "6C+2M", "7C+2M", "7C+3M"

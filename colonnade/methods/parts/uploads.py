@@ -20,7 +20,9 @@ from colonnade.role.batches import Batch
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
-SCALE = Kind("scale", ("channels",), reveals="the largest value in each channel of some maps")
+SCALE = Kind(
+    "scale", ("channels",), reveals="the largest value in each channel of some maps", about="batch"
+)
 MAPS = Kind(
     "maps",
     ("batch", "channels", "height", "width"),
