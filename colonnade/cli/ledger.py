@@ -14,7 +14,7 @@ from colonnade.cli.show import console_for, say
 from colonnade.errors import RunError
 from colonnade.report import flows_table, units
 from colonnade.wire import ledger
-from colonnade.wire.reconcile import reconcile
+from colonnade.wire.reconcile import Reconciliation, reconcile
 
 SHOWN = 10  # rows of each sort that fit a screen
 
@@ -68,14 +68,27 @@ def _reconcile(arguments: argparse.Namespace) -> int:
         ]
     if len(found.different) > SHOWN:
         lines.append(f"  different            {len(found.different) - SHOWN} more")
+    if not found.broken:
+        lines.append(f"  sealed               {_sealed(found)}")
     lines += [f"fault: {fault}" for fault in found.faults]
     if not found.faults:
         why = "; what did not arrive was done again, or is of an unfinished run"
-        lines.append(f"the two ledgers agree{why if found.unreceived else ''}")
+        agree = "the two ledgers agree"
+        if found.unreceived and found.open:
+            agree, why = "no fault is found, but not all that was sent is sealed", ""
+        lines.append(f"{agree}{why if found.unreceived else ''}")
     if arguments.json:
         say(json.dumps(found.content()))
     console_for(arguments).print(Text("\n".join(lines)), soft_wrap=True)
     return 1 if found.faults else 0
+
+
+def _sealed(found: Reconciliation) -> str:
+    """How far both have signed."""
+    if not found.sealed:
+        return "nothing: no word of the two is signed"
+    rest = f"; {units.count(found.open)} that are not" if found.open else ""
+    return f"{units.count(found.sealed)}, signed by both{rest}"
 
 
 def _row(row: Mapping[str, Any]) -> str:

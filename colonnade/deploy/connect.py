@@ -23,6 +23,7 @@ from colonnade.runtime.elastic import Elastic
 from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.network import Network
 from colonnade.runtime.post import Post
+from colonnade.runtime.sealing import NoSealing, Sealing
 from colonnade.runtime.session import Keeper, Session
 from colonnade.version import __version__
 from colonnade.wire import Ledger
@@ -75,6 +76,9 @@ def connect(
         absent=absent,
         reached=_reached(book) if federation.on_lost == "continue" else None,
         accounts=accounts,
+        sealing=Sealing(setup.identity("ledger"), book, run)
+        if setup.task == "train"
+        else NoSealing(),
     )
 
 

@@ -81,8 +81,7 @@ class Checkpoints:
         place before this one is removed."""
         if self._before is not None:
             self._before()
-        phase, epoch, step = party.position
-        place = self._place(f"{phase}-{epoch:05d}-{step:07d}")
+        place = self._place(label_of(party))
         self._shelf.write(party)
         store.save(party.snapshot(), place / party.name)
         if self._complete(place):
@@ -198,6 +197,12 @@ class SharedStart:
                 shutil.rmtree(self._draft)
 
 
+def label_of(party: Party) -> str:
+    """Of the checkpoint at a party's position: the same at every party."""
+    phase, epoch, step = party.position
+    return f"{phase}-{epoch:05d}-{step:07d}"
+
+
 class OwnCheckpoints:
     """The checkpoints of one party in a process of its own.
 
@@ -216,8 +221,7 @@ class OwnCheckpoints:
     def save(self, party: Party) -> str:
         """Write a checkpoint at the party's position; its label is the same at every party."""
         self._before()
-        phase, epoch, step = party.position
-        label = f"{phase}-{epoch:05d}-{step:07d}"
+        label = label_of(party)
         held = self._files()
         number = int(held[-1].name.partition("-")[0]) + 1 if held else 0
         with _writing(self._folder):

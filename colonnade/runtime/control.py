@@ -95,6 +95,15 @@ class Commit:
 
 
 @dataclass(frozen=True)
+class Countersign:
+    """What my ledger says of the two of us, signed; through the hub where we have no link."""
+
+    seal: Mapping[str, Any]
+    asks: int = 0  # for the same in return: the number of the question
+    answers: int = 0  # to which question
+
+
+@dataclass(frozen=True)
 class Waiting:
     """My role has been waiting for this for some time."""
 

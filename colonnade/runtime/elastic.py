@@ -21,6 +21,7 @@ from colonnade.net.link import Link
 from colonnade.role.party import Party
 from colonnade.role.progress import Stopped
 from colonnade.runtime import watch
+from colonnade.runtime.checkpoint import label_of
 from colonnade.runtime.choice import choose_run
 from colonnade.runtime.control import (
     TICK,
@@ -109,6 +110,7 @@ class Elastic:
         """Admit a peer: from here on the two talk, and both count from zero."""
         self._admitted[peer] = start.lives[peer]
         session.unsent.discard(peer)
+        session.sealing.forget(peer)
         session.roles_over.discard(peer)
         session.waits.pop(peer, None)
         session.post.admit(peer, int(start.run, 16), start.attempt)
@@ -160,13 +162,16 @@ class Elastic:
 
     def reaches(self, session: Session, peer: str) -> bool:
         """Whether this peer is connected, was let in, and still plays."""
+        return peer not in session.roles_over and self.signs(session, peer)
+
+    def signs(self, session: Session, peer: str) -> bool:
+        """Whether this peer is there, and can sign for its messages."""
         link = session.mesh.links.get(peer)
-        if link is None or peer in session.roles_over:
-            return False
-        return link.up and self._admitted.get(peer) == link.life_of()
+        return link is not None and link.up and self._admitted.get(peer) == link.life_of()
 
     def checkpoint(self, session: Session, party: Party) -> None:
         """Write a checkpoint; no other party has to hold it."""
+        session.sealing.settle(session, "checkpoint", label_of(party), wait=False)
         session.checkpoints.commit(session.checkpoints.save(party))
         session.keeper.publish(party)
         session.pump(0.0)
@@ -196,6 +201,7 @@ class Elastic:
         session.take_in()
         apart = not self.reaches(session, session.hub) and session.accounts is None
         if self._admitted and not apart:
+            session.sealing.settle(session, "end")
             session.tell(session.hub, Done(session.own_account or {}))
         began = time.monotonic()
         while session.accounts is None:
@@ -211,6 +217,7 @@ class Elastic:
                 return
 
     def _finish_hub(self, session: Session) -> None:
+        session.sealing.settle(session, "end", wait=False)  # all ask again at their own ends
         done = session.done
         done[session.me] = session.own_account or {}
         session.tell_all(End())  # nobody needs to wait for another word

@@ -15,6 +15,7 @@ from colonnade.net.link import Link
 from colonnade.role.party import Party
 from colonnade.role.progress import Stopped
 from colonnade.runtime import watch
+from colonnade.runtime.checkpoint import label_of
 from colonnade.runtime.choice import choose_label, choose_run, first_new_step
 from colonnade.runtime.control import (
     TICK,
@@ -155,8 +156,16 @@ class Fixed:
         link = session.mesh.links.get(peer)
         return link is None or link.up  # without a link of its own, the hub relays
 
+    def signs(self, session: Session, peer: str) -> bool:
+        """Whether this peer is to sign for its messages; one that is away comes back, or all go
+        back. Where a run stops, some have already gone."""
+        link = session.mesh.links.get(peer)
+        gone = bool(session.stop_wish) and link is not None and not link.up
+        return peer not in session.absent and not gone
+
     def checkpoint(self, session: Session, party: Party) -> None:
         """Write a checkpoint, which counts once every party has written it."""
+        session.sealing.settle(session, "checkpoint", label_of(party))
         session.tell(session.hub, Saved(session.checkpoints.save(party)))
 
     def check_wait(self, session: Session, wanted: Recv, began: float) -> None:
@@ -164,6 +173,7 @@ class Fixed:
 
     def finish(self, session: Session) -> None:
         """This party's role has ended: wait until all have."""
+        session.sealing.settle(session, "end")
         session.tell(session.hub, Done(session.own_account or {}))
         if session.is_hub:
             while not all(name in session.done for name in session.present):

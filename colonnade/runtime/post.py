@@ -133,6 +133,10 @@ class Post:
             if name == peer:
                 lane.reset()
 
+    def attempt_with(self, peer: str) -> int:
+        """The number of the attempt that this party and a peer are in."""
+        return self._attempts.get(peer, self._attempt).number
+
     # ---- out ---------------------------------------------------------------------------------
 
     def put(self, party: Party, receiver: str, kind: Kind, value: Value) -> None:

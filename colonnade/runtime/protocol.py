@@ -7,6 +7,8 @@ One process is the hub: the label holder's, or that of a server. All others talk
     done    my role has ended; my account              →   end     all have
     bye     my results are on disk
 
+Any two that have exchanged messages countersign each other's ledgers (sealing.py).
+
 The table below is all there is. Whoever says anything else is named: a hub stops the run for it,
 and so does a member if it was the hub; a fellow member is barred, and the run goes on. What depends
 on whether parties may come and go is the membership's to do: fixed.py and elastic.py.
@@ -25,6 +27,7 @@ from colonnade.runtime.control import (
     NONSENSE,
     Bye,
     Commit,
+    Countersign,
     Done,
     End,
     GoBack,
@@ -103,6 +106,10 @@ def _committed(session: Session, sender: str, commit: Commit) -> None:
     session.checkpoints.commit(commit.label)
 
 
+def _countersigned(session: Session, sender: str, word: Countersign) -> None:
+    session.sealing.heard(session, sender, word)
+
+
 def _waits(session: Session, sender: str, waiting: Waiting) -> None:
     session.waits[sender] = waiting.what
 
@@ -155,6 +162,7 @@ WORDS: dict[str, Word] = {
     "halt": Word("hub", Halt, _halted),
     "saved": Word("member", Saved, _saved),
     "commit": Word("hub", Commit, _committed),
+    "countersign": Word("any", Countersign, _countersigned),
     "waiting": Word("member", Waiting, _waits),
     "going": Word("member", Going, _goes_on),
     "done": Word("member", Done, _done),

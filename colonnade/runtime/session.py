@@ -62,6 +62,7 @@ from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.playing import Playing
 from colonnade.runtime.post import Post
 from colonnade.runtime.protocol import NAMES, hear, hear_own
+from colonnade.runtime.sealing import NoSealing, Sealing
 from colonnade.wire import Recv, Wire
 
 STOP_SECONDS = 3.0  # from the wish to stop to the end
@@ -117,6 +118,7 @@ class Session:
         absent: Collection[str] = (),
         reached: tuple[int, int] | None = None,
         accounts: Mapping[str, Any] | None = None,
+        sealing: Sealing | NoSealing | None = None,
     ) -> None:
         """
         told          what the hub tells everybody at the start
@@ -130,6 +132,7 @@ class Session:
         self.keeper, self.log, self.told = keeper, log, dict(told or {})
         self.journal = journal
         self.post = post
+        self.sealing = sealing or NoSealing()
         self.mesh.when_full = self._no_room
         self.run, self.attempt = run, attempt
         self.absent, self.away = set(absent), tuple(sorted(absent))
@@ -204,6 +207,7 @@ class Session:
         """Wait until it is agreed where to begin; None once only the results are missing."""
         while not self._over:
             self.playing, self.start, self.own_account = False, None, None
+            self.sealing.begin()
             for damage in self.checkpoints.sift():
                 self.log(damage)
                 self.remark(damage)
@@ -223,7 +227,7 @@ class Session:
         if not has_more_to_do:
             return True
         party.on_checkpoint = partial(self.membership.checkpoint, self)
-        party.on_step = partial(self.pump, 0.0) if self.membership.elastic else None
+        party.on_step = partial(self.pump, 0.0)  # others ask, and wait, in the middle of training
         self.party, self.playing = party, True
         self.moved = time.monotonic()
         torch.manual_seed(derive(party.schedule.seed, "party", party.name))
@@ -380,6 +384,7 @@ class Session:
     def _came_up(self, link: Link) -> None:
         """Another process than before stands at the other end."""
         self._pieces.forget(link.peer)
+        self.sealing.forget(link.peer)
         if link.peer == self.hub:
             self.hub_known = True
         self.membership.came_up(self, link)
@@ -398,6 +403,7 @@ class Session:
             self.stop_told = True
             self.membership.spread_the_stop(self)
         watch.look_for_the_stuck(self, now)
+        self.sealing.tick(self, now)
         self.membership.tick(self, now)
         if self.is_hub and self.playing:
             watch.look_for_deadlock(self, now)

@@ -57,6 +57,15 @@ class Ledger:
         self._pending: list[tuple[int, str, int, str, int, int, int, int, str | None]] = []
 
     @property
+    def path(self) -> Path | None:
+        return self._path
+
+    @property
+    def count(self) -> int:
+        """How many rows there are."""
+        return self._count + len(self._pending)
+
+    @property
     def attempt(self) -> int:
         return self._attempt
 
@@ -164,6 +173,11 @@ class Ledger:
 
 def read(path: Path, end: str | None = None) -> Iterator[dict[str, Any]]:
     """The rows of a ledger, each checked against the chain; `end` is the last row's hash."""
+    return (row for row, _ in hashed(path, end))
+
+
+def hashed(path: Path, end: str | None = None) -> Iterator[tuple[dict[str, Any], str]]:
+    """The same, each with its own hash."""
     head, number = GENESIS, -1
     with path.open("rb") as file:
         for number, line in enumerate(file):
@@ -176,7 +190,7 @@ def read(path: Path, end: str | None = None) -> Iterator[dict[str, Any]]:
                     f"{path}: the chain breaks at row {number}: the ledger was cut or changed there"
                 )
             head = hashlib.sha256(line).hexdigest()
-            yield row
+            yield row, head
     if end is not None and head != end:
         raise RunError(
             f"{path}: row {number} is not the one the run ended with: the ledger was cut or "

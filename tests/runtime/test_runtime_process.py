@@ -169,6 +169,7 @@ CONTENTS: dict[str, dict[str, Any]] = {  # of every word, one that makes sense
     "halt": {"why": "x"},
     "saved": {"label": "train-00001-0000000"},
     "commit": {"label": "train-00001-0000000"},
+    "countersign": {"seal": {}, "asks": 1, "answers": 0},
     "waiting": {"what": "x"},
     "going": {},
     "done": {"account": {}},

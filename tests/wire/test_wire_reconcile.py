@@ -52,9 +52,10 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def parties(made: Path, tmp_path: Path) -> Path:
-    """A copy to be tampered with."""
+    """A copy to be tampered with, without seals: what they add is in tests/attacks."""
     for name in ("bank", "shop", "post"):
         shutil.copytree(made / name, tmp_path / name)
+        (tmp_path / name / "ledger-seals.jsonl").unlink()
     return tmp_path
 
 
