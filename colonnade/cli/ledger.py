@@ -13,6 +13,7 @@ from colonnade.cli.folders import results_of
 from colonnade.cli.show import console_for, say
 from colonnade.errors import RunError
 from colonnade.report import flows_table, units
+from colonnade.results import audit
 from colonnade.wire import ledger
 from colonnade.wire.reconcile import Reconciliation, reconcile
 
@@ -23,7 +24,11 @@ def main(arguments: argparse.Namespace) -> int:
     if (arguments.run is None) == (arguments.reconcile is None):
         raise RunError("colonnade ledger: give either a RUN, or --reconcile A B")
     if arguments.reconcile is not None:
+        if arguments.export is not None:
+            raise RunError("colonnade ledger: --export is of one RUN; omit --reconcile")
         return _reconcile(arguments)
+    if arguments.export is not None:
+        return _export(arguments)
     path = arguments.run / "ledger.jsonl"
     (result,) = results_of([arguments.run])
     if not path.exists():
@@ -42,6 +47,16 @@ def main(arguments: argparse.Namespace) -> int:
         f"{units.count(wire['messages'])} messages, {units.size(wire['bytes'])}; "
         "the chain of hashes holds"
     )
+    return 0
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    """The audit file of a run."""
+    count = audit.export(arguments.run, arguments.export)
+    if arguments.json:
+        say(json.dumps({"file": str(arguments.export), "events": count}))
+    text = f"{units.count(count)} events in {arguments.export}; the chain of hashes holds"
+    console_for(arguments).print(Text(text), soft_wrap=True)
     return 0
 
 

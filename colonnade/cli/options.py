@@ -202,6 +202,12 @@ def _ledger(commands: Any) -> None:
         metavar=("A", "B"),
         help="compare two parties' run folders or ledgers: what one sent, the other received",
     )
+    sub.add_argument(
+        "--export",
+        type=Path,
+        metavar="FILE",
+        help="write every message and every control step of RUN as JSON Lines, for an audit",
+    )
 
 
 def _align(commands: Any) -> None:

@@ -46,7 +46,8 @@ class Tally:
         return self._first + len(self._heads) - 1
 
     def add(self, row: Mapping[str, Any]) -> None:
-        text = json.dumps([row[part] for part in SAID], separators=(",", ":"))
+        said = [row[part] for part in SAID]  # the shapes of a tree may come in another order
+        text = json.dumps(said, sort_keys=True, separators=(",", ":"))
         self._heads.append(hashlib.sha256(self._heads[-1] + text.encode()).digest())
 
     def head(self, count: int) -> str | None:

@@ -55,9 +55,11 @@ def test_certificates_are_light(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, ""), arguments
 
 
-def test_a_ledger_is_light() -> None:
-    done = light("ledger", OLD)
-    assert (done.returncode, done.stderr) == (0, "")
+def test_a_ledger_is_light(tmp_path: Path) -> None:
+    for more in ((), ("--export", tmp_path / "audit.jsonl")):
+        done = light("ledger", OLD, *more)
+        assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "audit.jsonl").stat().st_size > 0
     assert "the chain of hashes holds" in done.stdout
 
 
