@@ -125,16 +125,19 @@ class Sealing:
 
     def heard(self, session: Session, sender: str, word: Countersign) -> None:
         """A statement of a peer, or one that the hub is to pass on."""
-        said = Seal.read(word.seal).statement
-        if said.to != self._me:
-            if not session.is_hub or said.by != sender or said.to not in session.mesh.links:
-                raise CodecError(f"'{sender}' sent a seal of '{said.by}' for '{said.to}'")
-            session.tell(said.to, word)
+        try:
+            said = Seal.read(word.seal).statement
+        except CodecError as error:
+            session.refuse(sender, f"'{sender}' sent {error}")
             return
-        relayed = sender == session.hub and said.by not in session.mesh.links
-        if said.by != sender and not relayed:
-            raise CodecError(f"'{sender}' sent a seal in the name of '{said.by}'")
-        self._take(session, word, time.monotonic())
+        links = session.mesh.links
+        relayed = sender == session.hub and said.by not in links and said.by != self._me
+        if session.is_hub and said.by == sender and said.to in links:
+            session.tell(said.to, word)
+        elif said.to == self._me and (said.by == sender or relayed):
+            self._take(session, word, time.monotonic())
+        else:
+            session.refuse(sender, f"'{sender}' sent a seal of '{said.by}' for '{said.to}'")
 
     # ---- statements in ---------------------------------------------------------------------------
 
@@ -297,7 +300,7 @@ class NoSealing:
     def forget(self, peer: str) -> None: ...
 
     def heard(self, session: Session, sender: str, word: Countersign) -> None:
-        raise CodecError(f"'{sender}' wants a ledger signed of which no seals are kept")
+        session.refuse(sender, f"'{sender}' wants a ledger signed of which no seals are kept")
 
 
 def _hex(text: str) -> str:

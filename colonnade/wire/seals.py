@@ -167,7 +167,7 @@ class Seal:
                 raise ValueError("it says nothing of its own attempt")
             return cls(statement, str(content["key"])[:64], str(content["signature"])[:128])
         except (ValueError, KeyError, TypeError) as error:
-            raise CodecError(f"what should be a seal of a ledger is none: {error}") from None
+            raise CodecError(f"a seal of a ledger that is none: {error}") from None
 
     def holds(self) -> bool:
         """Whether the signature is one of the key over this very statement."""

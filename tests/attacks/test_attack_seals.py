@@ -58,7 +58,11 @@ class Desk:
             post=SimpleNamespace(attempt_with=lambda peer: self.attempt),
             tell=lambda peer, word: self.room.words.append((self.name, peer, word)),
             pump=lambda seconds: self.room.pump(self),
+            refuse=self.refuse,
         )
+
+    def refuse(self, sender: str, why: str) -> None:
+        raise CodecError(why)
 
     def note(self, sender: str, receiver: str, number: int, digest: str = "ab") -> None:
         """A message in this ledger."""
