@@ -3,101 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from meeting import NAMES, Ids, Meeting, Tamper, overlapping, party
 from torch import Tensor
 
 from colonnade.align import KINDS, Alignment, common_rows, psi, ristretto, table
-from colonnade.errors import ColonnadeError, DataError, MethodError, Untrusted
+from colonnade.errors import DataError, MethodError, Untrusted
 from colonnade.role.party import Party
-from colonnade.role.recipe import Recipe, Schedule
 from colonnade.runtime import local
-from colonnade.wire import Kind, Ledger, Peer, Value, codec, ledger
-
-NAMES = ("bank", "clinic", "shop", "tower", "union")
-Ids = Mapping[str, Sequence[object]]
-# (sender, receiver, Kind, how many of these went before, value): what arrives instead
-Tamper = Callable[[str, str, str, int, Any], Any]
-
-
-@dataclass
-class Meeting:
-    """All parties in one process; one that fails does not stop the others."""
-
-    tamper: Tamper | None = None
-    queues: dict[tuple[str, str, str], deque[Value]] = field(
-        default_factory=lambda: defaultdict(deque)
-    )
-    sent: list[tuple[str, str, str, Any]] = field(default_factory=list)
-    rows: dict[str, list[int]] = field(default_factory=dict)
-    errors: dict[str, ColonnadeError] = field(default_factory=dict)
-    waiting: set[str] = field(default_factory=set)
-
-    def hold(self, ids: Ids, options: Alignment) -> Meeting:
-        roles: dict[str, Any] = {}
-        for name in ids:
-            peers = [Peer(other, Line(name, self)) for other in ids if other != name]
-            roles[name] = common_rows(party(name), peers, ids[name], options)
-        wanted: dict[str, Any] = dict.fromkeys(ids)
-        moved = True
-        while moved:
-            moved = False
-            for name in [n for n in ids if n not in self.rows and n not in self.errors]:
-                while True:
-                    answer, want = None, wanted[name]
-                    if want is not None:
-                        queue = self.queues[want.peers[0].name, name, want.kind.name]
-                        if not queue:
-                            break
-                        answer = queue.popleft()
-                    moved = True
-                    try:
-                        wanted[name] = roles[name].send(answer)
-                    except StopIteration as end:
-                        assert end.value.dtype == torch.int64
-                        self.rows[name] = end.value.tolist()
-                        break
-                    except ColonnadeError as error:
-                        self.errors[name] = error
-                        break
-        self.waiting = set(ids) - self.rows.keys() - self.errors.keys()
-        for role in roles.values():
-            role.close()
-        return self
-
-
-@dataclass
-class Line:
-    """A party's wire, through the codec."""
-
-    sender: str
-    meeting: Meeting
-
-    def put(self, receiver: str, kind: Kind, value: Value) -> None:
-        assert kind in KINDS
-        kind.check(value, self.sender)
-        meeting, lane = self.meeting, (self.sender, receiver, kind.name)
-        value = codec.decode(codec.encode(value))
-        before = sum(entry[:3] == lane for entry in meeting.sent)
-        if meeting.tamper is not None:
-            value = meeting.tamper(*lane, before, value)
-        meeting.sent.append((*lane, value))
-        meeting.queues[lane].append(value)
-
-    def reaches(self, receiver: str) -> bool:
-        return True
-
-
-def party(name: str) -> Party:
-    recipe, schedule = Recipe(), Schedule(seed=1, epochs=1, batch_size=1)
-    return Party(name, "passive", recipe, schedule, {}, None, (), torch.device("cpu"))
+from colonnade.wire import Ledger, Peer, codec, ledger
 
 
 def options(**changes: Any) -> Alignment:
@@ -114,17 +34,6 @@ def check(ids: Ids, chosen: Alignment) -> Meeting:
     assert len(found[0]) == len(common) and set(found[0]) == common
     assert all(order == found[0] for order in found)
     return meeting
-
-
-def overlapping(size: int, parties: int = 2, seed: int = 0) -> dict[str, list[str]]:
-    """Sets of about `size`, of which about half is common to all; each in an order of its own."""
-    draw = np.random.default_rng(seed)
-    shared = [f"common-{seed}-{i}" for i in range(size - size // 2)]
-    ids = {}
-    for name in NAMES[:parties]:
-        own = [f"{name}-{seed}-{i}" for i in range(size // 2)]
-        ids[name] = [(shared + own)[i] for i in draw.permutation(size)]
-    return ids
 
 
 # ---- equal to plain sets -----------------------------------------------------------------------
@@ -259,11 +168,7 @@ def test_two_runs_share_no_point() -> None:
 
 
 def values(meeting: Meeting, kind: str, sender: str = "", receiver: str = "") -> list[Any]:
-    return [
-        value
-        for one, other, name, value in meeting.sent
-        if name == kind and sender in ("", one) and receiver in ("", other)
-    ]
+    return meeting.values(kind, sender, receiver)
 
 
 def unread(points: Tensor) -> list[bytes]:
