@@ -29,6 +29,7 @@ import torch
 
 from colonnade.align import KINDS, Alignment, common_rows
 from colonnade.results.environment import commit
+from colonnade.role import identity
 from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule
 from colonnade.runtime import local
@@ -62,6 +63,8 @@ def intersect(ids: dict[str, list[str]]) -> Found:
         name: Party(name, "passive", recipe, schedule, {}, None, (), torch.device("cpu"))
         for name in NAMES
     }
+    for name, known in identity.simulated(NAMES, "benchmark").items():
+        parties[name].identity = known
     with tempfile.TemporaryDirectory() as folder:
         book = Ledger(Path(folder) / "ledger.jsonl")
         mail = local.Mailboxes({kind.name: kind for kind in KINDS}, book)

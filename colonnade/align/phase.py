@@ -17,7 +17,9 @@ import torch
 from torch import Tensor
 
 from colonnade.align.ids import normalise
-from colonnade.align.psi import Alignment, by_rank, common_rows
+from colonnade.align.opening import Alignment
+from colonnade.align.points import by_rank
+from colonnade.align.psi import common_rows
 from colonnade.data import check_labels
 from colonnade.errors import DataError, MethodError
 from colonnade.role.batches import check_spread

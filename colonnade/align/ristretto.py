@@ -41,8 +41,6 @@ class NotAPoint(ValueError):
 
 def make(parties: int) -> Secrets:
     """Fresh secrets for one intersection of the sets of so many parties."""
-    if parties < 2:
-        raise MethodError("rows can be aligned between two parties or more; there is one")
     try:
         rbcl = importlib.import_module("rbcl")
     except ImportError as error:

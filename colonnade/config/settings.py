@@ -110,6 +110,11 @@ class Config:
         first = KINDS if self.align is not None else ()
         return {kind.name: kind for kind in (*first, *self.found.method.kinds)}
 
+    @property
+    def signs(self) -> bool:
+        """Whether parties need their signing keys: for the method, or to align rows."""
+        return self.align is not None or self.found.method.signs(self.options)
+
     def resolved(self) -> dict[str, Any]:
         """All settings, defaults included, as in the file."""
         tables: dict[str, Any] = {

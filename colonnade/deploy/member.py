@@ -99,7 +99,7 @@ def _new_party(setup: Setup, start: Start, known: Collection[str]) -> Party:
     settings = setup.settings
     classes = tuple(str(name) for name in start.told.get("classes", known))
     party = party_of(setup, classes, setup.rows.view)
-    if settings.found.method.signs(settings.options):
+    if settings.signs:
         party.identity = setup.identity(f"run {start.run} attempt {start.attempt}")
     return party
 

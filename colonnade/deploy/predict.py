@@ -102,7 +102,7 @@ def foretell(
             party = _party(setup, saved, tuple(classes))
             party.journal = run_journal(setup, journal, start.run)
             watch_rows(setup, party, journal, start.absent)
-            if method.signs(settings.options):
+            if settings.signs:
                 party.identity = setup.identity(f"predict {start.run} attempt {start.attempt}")
             if session.play(start, party, partial(_role, setup, party, start.absent)):
                 session.finish(party, {})

@@ -166,6 +166,8 @@ class Records:
         told = account(party, self._setup.federation.holder)
         told["classes"] = list(party.classes)
         told["warnings"] = leftover
+        for remark in party.remarks:
+            self.log.quietly(f"warning: {remark}")
         with _writing(self._folder):
             if self._setup.elastic:
                 folders.refresh_weights(party, self._folder)

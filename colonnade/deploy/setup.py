@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from colonnade import assembly, models
-from colonnade.align import KINDS
+from colonnade.align import kinds_of
 from colonnade.assembly import OwnRows, schedule_of
 from colonnade.config import Config
 from colonnade.config.federation import Federation
@@ -181,8 +181,9 @@ def sends_of(federation: Federation, name: str) -> tuple[Kind, ...]:
     cast = federation.cast
     passives = sum(role == "passive" for role in cast.values())
     sent = method.sent_by(cast[name], options, passives)
-    aligns = federation.run.align is not None and method.roles[cast[name]].rows
-    return (*sent, *KINDS) if aligns else sent
+    if federation.run.align is None or not method.roles[cast[name]].rows:
+        return sent
+    return (*sent, *kinds_of(sum(method.roles[role].rows for role in cast.values())))
 
 
 def forbidden(

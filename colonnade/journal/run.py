@@ -8,12 +8,14 @@ that a run repeats itself: there is one trust domain, in which nothing could be 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
 from torch import Tensor
 
+from colonnade.errors import BudgetSpent
 from colonnade.journal.counts import Tally
 from colonnade.journal.journal import Journal
 from colonnade.journal.rows import Names
@@ -70,6 +72,28 @@ class RunJournal:
             return self.journal.names_of_rows(rows.detach().cpu().numpy())
         found: Names = self._named[numbers.cpu().numpy()]
         return found
+
+    def align(self, me: str, others: Mapping[str, int], most: int, times: int) -> None:
+        """Book an alignment with others that bring so many ids each, or refuse it: no other party
+        may bring more than `most` ids to all alignments, nor align more often than `times`.
+
+        Ids come under fresh secrets, so nobody can see whether they are those of another time.
+        """
+        with self.journal.turn():
+            often, brought = Counter(list(others)), Counter(others)
+            for entry in self.journal.entries("alignment"):
+                often.update(list(entry["ids"]))
+                brought.update({str(name): int(count) for name, count in entry["ids"].items()})
+            for name in others:
+                if often[name] > times or brought[name] > most:
+                    raise BudgetSpent(
+                        f"'{me}' does not align with '{name}' again: with this time it would be "
+                        f"{often[name]} times and {brought[name]} ids, and {times} times and "
+                        f"{most} ids are allowed, by what its journal has counted over all runs. "
+                        "If it is right to ask so often, raise 'times' or 'most_in_all', at all "
+                        "parties"
+                    )
+            self.journal.append("alignment", run=self.run, ids=dict(others))
 
     @cached_property
     def _named(self) -> Names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 from torch import Tensor
@@ -23,4 +24,9 @@ class OwnJournal(Protocol):
 
     def names(self, numbers: Tensor, rows: Tensor) -> Names:
         """What the rows with these numbers, and these contents, are called in the journal."""
+        ...
+
+    def align(self, me: str, others: Mapping[str, int], most: int, times: int) -> None:
+        """Book an alignment with others that bring so many ids each, or refuse it: no other party
+        may bring more than `most` ids to all alignments, nor align more often than `times`."""
         ...

@@ -124,8 +124,8 @@ def _restore(
 
 
 def _identify(settings: Config, parties: Mapping[str, Party], attempt: Attempt) -> None:
-    """Give every party a signing key if the method signs."""
-    if settings.found.method.signs(settings.options):
+    """Give every party a signing key where one is needed."""
+    if settings.signs:
         session = f"{settings.sha256()} attempt {attempt.number}"
         for name, known in identity.simulated(list(parties), session).items():
             parties[name].identity = known

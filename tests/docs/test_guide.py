@@ -122,7 +122,7 @@ def test_the_books_agree(followed: tuple[Path, dict[str, str]]) -> None:
     found = reconcile(*runs)
     assert found.faults == [] and not found.unreceived
     # embeddings, gradients, one batch of test rows; before that, the alignment
-    assert found.matched == 10 * (11 + 11 + 1) + 13
+    assert found.matched == 10 * (11 + 11 + 1) + 14
     assert "the two ledgers agree" in said["bank: colonnade ledger"]
 
 
@@ -154,7 +154,7 @@ def test_the_guide_shows_what_is_printed(followed: tuple[Path, dict[str, str]]) 
         assert said[f"{who}: colonnade doctor"].count("problem") == 0
     shop = " ".join(said["shop: colonnade doctor"].split())
     for words in (
-        "ok policy policy.toml allows what is sent: embedding, psi_opening, psi_points",
+        "ok policy policy.toml allows what is sent: embedding, psi_opening, psi_announcement",
         "nothing listens there yet",
         "483 rows (398 for train, 85 for test), 20 numbers each; the rows that all have",
     ):

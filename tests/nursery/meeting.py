@@ -5,15 +5,17 @@ One that fails does not stop the others, and what everybody has sent is kept.
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
 from colonnade.align import KINDS, Alignment, common_rows
+from colonnade.align.lists import Lists
 from colonnade.errors import ColonnadeError
 from colonnade.role import identity
 from colonnade.role.journal import OwnJournal
@@ -46,6 +48,7 @@ class Meeting:
     rows: dict[str, list[int]] = field(default_factory=dict)
     errors: dict[str, ColonnadeError] = field(default_factory=dict)
     waiting: set[str] = field(default_factory=set)
+    most_unread: Counter[str] = field(default_factory=Counter)  # messages of a Kind at one party
 
     def hold(self, ids: Ids, options: Alignment) -> Meeting:
         known = identity.simulated(list(ids), "a session")
@@ -108,6 +111,8 @@ class Line:
             value = meeting.tamper(*lane, before, value)
         meeting.sent.append((*lane, value))
         meeting.queues[lane].append(value)
+        unread = max(meeting.most_unread[kind.name], len(meeting.queues[lane]))
+        meeting.most_unread[kind.name] = unread
 
     def reaches(self, receiver: str) -> bool:
         return True
@@ -127,3 +132,30 @@ def overlapping(size: int, parties: int = 2, seed: int = 0) -> dict[str, list[st
         own = [f"{name}-{seed}-{i}" for i in range(size // 2)]
         ids[name] = [(shared + own)[i] for i in draw.permutation(size)]
     return ids
+
+
+def lying(
+    patch: pytest.MonkeyPatch,
+    sender: str,
+    kind: str,
+    number: int,
+    change: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    """This party changes one of its lists before it announces it, so that the signature fits."""
+    exchange, send = Lists.exchange, Lists.send
+    seen: Counter[str] = Counter()
+
+    def told(self: Lists, of: Kind, array: Any) -> Any:
+        if (self.me.name, of.name) != (sender, kind):
+            return array
+        seen[kind] += 1
+        return change(torch.from_numpy(array)).numpy() if seen[kind] == number + 1 else array
+
+    async def exchanged(self: Lists, of: Kind, after: Peer, array: Any, *rest: Any) -> Any:
+        return await exchange(self, of, after, told(self, of, array), *rest)
+
+    def sent(self: Lists, of: Kind, peer: Peer, array: Any) -> None:
+        send(self, of, peer, told(self, of, array))
+
+    patch.setattr(Lists, "exchange", exchanged)
+    patch.setattr(Lists, "send", sent)

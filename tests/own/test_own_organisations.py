@@ -100,7 +100,7 @@ def test_new_rows_are_aligned_privately(trained: Path) -> None:
     assert not (trained / "runs" / "shop" / "predictions.csv").exists()
     with (trained / "runs" / "shop" / "ledger-predict.jsonl").open() as book:
         kinds = {json.loads(row).get("kind") for row in book}
-    assert {kind.name for kind in psi.KINDS} <= kinds
+    assert {kind.name for kind in psi.OF_TWO} <= kinds
     # The same as with both files in one place.
     (trained / "plain").mkdir()
     file = write(trained / "plain")

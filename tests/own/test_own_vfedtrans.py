@@ -111,7 +111,7 @@ def test_common_training_rows_teach_and_all_own_rows_are_used(tmp_path: Path) ->
 
 
 def test_the_same_bits_in_processes_and_nothing_of_the_files_on_the_wire(tmp_path: Path) -> None:
-    file = write(tmp_path, record=json.dumps([*KINDS, "psi_points", "psi_common"]))
+    file = write(tmp_path, record=json.dumps([*KINDS, "psi_points", "psi_places"]))
     here = colonnade.run(file, out=tmp_path / "here")
     recorded = b"".join(
         path.read_bytes()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from colonnade import config as configuration
 from colonnade import toml
-from colonnade.align import KINDS
+from colonnade.align import kinds_of
 from colonnade.align.phase import keep, plainly
 from colonnade.assembly import from_catalogue, from_files
 from colonnade.config import Config
@@ -96,7 +96,7 @@ def _rows_of(run: Config) -> Iterator[Check]:
     for name, party in assembly.parties.items():
         what = f"{prod(party.shape)} numbers per row" if party.has_features else "no features"
         yield Check(name, "ok", f"{party.role}, {what}")
-    cast, sent = assembly.cast, list(KINDS if run.align is not None else ())
+    cast, sent = assembly.cast, list(kinds_of(len(names)) if run.align is not None else ())
     for role in cast.values():
         passives = sum(other == "passive" for other in cast.values())
         sent += method.sent_by(role, run.options, passives)

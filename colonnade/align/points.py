@@ -1,0 +1,91 @@
+"""What intersections of two parties and of more have in common: sets of points, and their order."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from colonnade.align.lists import Lists
+from colonnade.errors import DataError, Untrusted
+from colonnade.wire import Kind, Peer
+
+Indices = NDArray[np.int64]
+Bytes = NDArray[np.uint8]
+
+POINTS = Kind(
+    "psi_points",
+    ("points", "bytes"),
+    reveals="how many there are: somebody's ids under a secret, shuffled",
+    dtype="uint8",
+    randomised=True,
+    host=True,
+    about="nothing",
+)
+PLACES = Kind(
+    "psi_places",
+    ("rows",),
+    reveals="which points of a shuffled set are common",
+    dtype="int32",
+    randomised=True,
+    host=True,
+    about="nothing",
+)
+
+
+def shuffle(count: int) -> Indices:
+    """A secret order: new[i] = old[order[i]]."""
+    drawn = np.frombuffer(bytearray(secrets.token_bytes(8 * count)), np.uint64)
+    return np.argsort(drawn, kind="stable").astype(np.int64)
+
+
+def places_of(points: Bytes, me: str, sender: str) -> dict[bytes, int]:
+    """Where each point stands; a set with equal points in it is refused.
+
+    Whoever asks about one person once and about another one twice would recognise both in what is
+    returned to it, however that is shuffled.
+    """
+    found = {row.tobytes(): number for number, row in enumerate(points)}
+    if len(found) < len(points):
+        raise Untrusted(f"'{sender}' sent '{me}' a set with equal points in it")
+    return found
+
+
+async def exchange_places(
+    lists: Lists, after: Peer, places: Indices, before: Peer, count: int, size: int
+) -> Indices:
+    """Send the places of common points in one set, and receive those in another one.
+
+    count, size  as many as were counted, of so many
+    """
+    mine = np.sort(places).astype(np.int32)
+    found = await lists.exchange(PLACES, after, mine, before, (count,))
+    told = found.astype(np.int64)
+    if count and (told.min() < 0 or told.max() >= size or len(np.unique(told)) < count):
+        raise Untrusted(
+            f"'{before.name}' sent '{lists.me.name}' places that are not {count} different ones of "
+            f"{size}"
+        )
+    return told
+
+
+def by_rank(rows: Iterable[int], texts: Sequence[str]) -> Tensor:
+    """Rows by the hash of their normalised ids: the same order at all parties, in every run."""
+    return torch.tensor(sorted(rows, key=lambda row: rank(texts[row])), dtype=torch.int64)
+
+
+def rank(text: str) -> bytes:
+    """The hash by which rows are sorted; the order reveals nothing about the ids' meaning."""
+    return hashlib.sha256(b"colonnade psi 1 order" + text.encode()).digest()
+
+
+def too_few(me: str, names: Sequence[str], minimum: int) -> DataError:
+    return DataError(
+        f"'{me}': fewer than {minimum} rows are common to {', '.join(names)}, so nobody learns "
+        "which. Do all use the same ids, written alike? If so, lower 'minimum' at all parties"
+    )
