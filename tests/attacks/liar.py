@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from colonnade.cli.main import main as colonnade
 from colonnade.deploy import records
@@ -21,6 +22,8 @@ from colonnade.runtime.control import Start
 from colonnade.runtime.fixed import Fixed
 
 OUT = Path()  # the liar's own folder
+from colonnade.runtime.network import Network
+from colonnade.wire import Message, codec
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -148,3 +151,74 @@ def repeat_without(me: str) -> None:
         return start
 
     easter.active_mean, Fixed.tick, Fixed._choose = mean, look, chosen  # type: ignore[method-assign]
+
+
+# ---- lies in messages ----------------------------------------------------------------------------
+
+
+def _twist(change: Any) -> None:
+    """Change one embedding in the middle of the second epoch, behind all checks of the sender."""
+    plain = Network.seal
+
+    def seal(self: Network, message: Message, size: int) -> Any:
+        name, place = message.kind.name, (message.phase, message.epoch, message.step)
+        if name == "embedding" and place == ("train", 1, 2):
+            change(message)
+        return plain(self, message, size)
+
+    Network.seal = seal  # type: ignore[method-assign]
+
+
+def _filled(number: float) -> None:
+    def change(message: Message) -> None:
+        message.value = message.value.clone()  # type: ignore[union-attr]
+        message.value[0, 0] = number
+
+    _twist(change)
+
+
+def send_nan(me: str) -> None:
+    _filled(float("nan"))
+
+
+def send_infinity(me: str) -> None:
+    _filled(float("-inf"))
+
+
+def send_absurd_numbers(me: str) -> None:
+    """Finite, so that nobody can refuse them."""
+    _twist(lambda message: setattr(message, "value", torch.full_like(message.value, 3e38)))  # type: ignore[arg-type]
+
+
+def _shaped(*shape: int, dtype: torch.dtype = torch.float32) -> None:
+    _twist(lambda message: setattr(message, "value", torch.zeros(shape, dtype=dtype)))
+
+
+def send_fewer_rows(me: str) -> None:
+    _shaped(49, 8)
+
+
+def send_one_row_for_all(me: str) -> None:
+    """It would be added to every row without a word."""
+    _shaped(1, 8)
+
+
+def send_another_width(me: str) -> None:
+    _shaped(50, 16)
+
+
+def send_no_rows_of_absurd_width(me: str) -> None:
+    codec.MAX_EMPTY = 1 << 60
+    _shaped(0, 1 << 31)
+
+
+def send_another_dtype(me: str) -> None:
+    _shaped(50, 8, dtype=torch.float64)
+
+
+def claim_another_epoch(me: str) -> None:
+    _twist(lambda message: setattr(message, "epoch", 7))
+
+
+def claim_its_set_up(me: str) -> None:
+    _twist(lambda message: setattr(message, "phase", "setup"))

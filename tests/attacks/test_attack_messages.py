@@ -1,0 +1,149 @@
+"""No role is fed with what its party can know to be wrong: rows, width, dtype, epoch, NaN.
+
+The error names the sender, the Kind and the step. Honest parties stop with weights and checkpoints
+that are finite, and an honest run goes on from there.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from nursery import Nursery
+
+import colonnade
+from colonnade import store
+from colonnade.deploy.supervisor import Options
+from colonnade.errors import ColonnadeError, RoleFailed
+from colonnade.methods import splitnn
+from colonnade.runs.run import Result
+
+LIAR = Path(__file__).with_name("liar.py")
+TREE = {
+    "method": "splitnn",
+    "seed": 3,
+    "epochs": 3,
+    "batch_size": 50,
+    "model_options": {"hidden": [16]},
+    "data": {"name": "digits", "train_rows": 200, "test_rows": 60},
+    "partition": {"kind": "columns", "parties": 3},
+    "absence": False,
+    "checkpoint": {"epochs": 1},
+    "splitnn": {"dim": 8, "cut": "mean"},
+}
+
+
+def trained(nursery: Nursery, folder: Path, resume: bool = False, **lies: list[str]) -> Result:
+    program = (*nursery.program(Path("x"))[:-2], str(LIAR), json.dumps(lies))
+    options = Options(restarts=0, program=program)
+    run = folder / "run"
+    if resume:
+        return colonnade.run(TREE, resume=run, processes=options)
+    return colonnade.run(TREE, out=run, runtime="process", processes=options)
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """The same in one process, to the last bit."""
+    return colonnade.run(TREE, out=tmp_path_factory.mktemp("honest") / "run")
+
+
+def check_finite(folder: Path) -> None:
+    """All checkpoints of the honest parties."""
+    files = [
+        file
+        for name in ("party1", "party2")
+        for file in (folder / "run" / "parties" / name / "checkpoints").glob("*.safetensors")
+    ]
+    assert files
+    for file in files:
+        for name, tensor in store.read_tensors(file).items():
+            assert not tensor.is_floating_point() or tensor.isfinite().all(), (file, name)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
+        ("send_nan", "sent a 'embedding' that is not finite in epoch 2, step 3"),
+        ("send_infinity", "sent a 'embedding' that is not finite in epoch 2, step 3"),
+        ("send_fewer_rows", "with batch = 49; 50 is due, in 'train', epoch 2, step 3"),
+        ("send_one_row_for_all", "with batch = 1; 50 is due, in 'train', epoch 2, step 3"),
+        ("send_another_width", "8 is due"),
+        ("send_no_rows_of_absurd_width", "that is no message: a tensor without elements"),
+        ("claim_another_epoch", "of epoch 8, step 3; 'party1' waits for that of epoch 2, step 3"),
+        ("claim_its_set_up", "of its set-up; 'party1' waits for that of epoch 2, step 3"),
+    ],
+)
+def test_what_cannot_be_right_is_refused_and_its_sender_named(
+    lie: str, why: str, nursery: Nursery, tmp_path: Path
+) -> None:
+    """A certified member sends one wrong embedding, behind its own checks, in the second epoch."""
+    try:
+        trained(nursery, tmp_path, party3=[lie])
+    except RoleFailed as refusal:
+        said = str(refusal)
+        assert "'party1' has stopped" in said or "party1" in said
+        assert "'party3'" in said and "embedding" in said and why in said
+        assert "Traceback" not in said
+        check_finite(tmp_path)
+        return
+    raise AssertionError("the run went on")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.slow
+@pytest.mark.parametrize("lie", ["send_nan", "send_absurd_numbers"])
+def test_honest_parties_stop_unharmed_and_go_on_later(
+    lie: str, honest: Result, nursery: Nursery, tmp_path: Path
+) -> None:
+    """Numbers that are finite but absurd look like any others to their receiver. What comes of them
+    is not finite, and neither saved nor sent on."""
+    try:
+        trained(nursery, tmp_path, party3=[lie])
+    except RoleFailed as refusal:
+        assert "party1" in str(refusal)
+    else:
+        raise AssertionError("the run went on")
+    check_finite(tmp_path)
+    again = trained(nursery, tmp_path, resume=True)
+    assert again.weights_sha256 == honest.weights_sha256
+
+
+# ---- in one process ------------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 3e38])
+@pytest.mark.parametrize("kind", ["embedding", "gradient"])
+def test_a_role_that_sends_nonsense_stops_the_run_before_it_is_saved(
+    number: float, kind: str, honest: Result, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A faulty party in the same process: what it has spoilt is not saved, and the run goes on from
+    its last checkpoint to the same weights."""
+    plain = splitnn.Peer.send
+
+    def send(self: Any, of: Any, value: Any) -> None:
+        sent.append(of.name)
+        if of.name == kind and sent.count(kind) == 12:  # in the second epoch
+            value = torch.full_like(value, number)
+        plain(self, of, value)
+
+    sent: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(splitnn.Peer, "send", send)
+        try:
+            colonnade.run(TREE, out=tmp_path / "run")
+        except ColonnadeError as error:
+            assert "not finite" in str(error)
+        else:
+            raise AssertionError("the run went on")
+    for file in (tmp_path / "run" / "checkpoints").glob("*.safetensors"):
+        for tensor in store.read_tensors(file).values():
+            assert not tensor.is_floating_point() or tensor.isfinite().all()
+    again = colonnade.run(TREE, resume=tmp_path / "run")
+    assert again.weights_sha256 == honest.weights_sha256
