@@ -58,8 +58,10 @@ from colonnade.role.party import Party
 from colonnade.role.seeds import derive
 from colonnade.wire import Kind, Peer
 
-HEAD = Kind("head", None, reveals="what θ_i has learnt from the sender's rows", dtype="any")
-GLOBAL = Kind("global_head", None, reveals="what all heads are together", dtype="any")
+HEAD = Kind(
+    "head", None, reveals="what θ_i has learnt from the sender's rows", dtype="any", late=True
+)
+GLOBAL = Kind("global_head", None, reveals="what all heads are together", dtype="any", late=True)
 SERVER = "server"
 ONE_HEAD = (
     "All clients need one θ: with a cut the same model and width behind it, else [jovefl] dim and "

@@ -236,6 +236,9 @@ def bind(
             arguments.append(more[parameter])
         else:
             arguments.append(_peers(parameter, program.__name__, me.name, cast, wire, absent))
+    dim = getattr(options, "dim", None)
+    me.checks.know({"dim": dim} if isinstance(dim, int) else {})
+    me.checks.know({"classes": len(me.classes)} if me.classes else {})
     role = program(*arguments)
     me.source = role.cr_code.co_filename  # type: ignore[attr-defined]
     return role

@@ -21,6 +21,7 @@ from colonnade.errors import ColonnadeError
 from colonnade.journal import Names
 from colonnade.partition import Rectangle, View
 from colonnade.role.batches import EVALUATION_ROWS, Batch, Intake, batched, spread
+from colonnade.role.checks import Checks
 from colonnade.role.identity import Identity
 from colonnade.role.journal import OwnJournal
 from colonnade.role.kept import Kept
@@ -58,6 +59,8 @@ class Party:
         self.classes, self.device, self.preparation = classes, device, preparation
         self.splits = {key: _to(split, device) for key, split in splits.items()}
         self.progress = Progress(schedule, device, self.labelled)
+        most = max(map(len, self.splits.values()), default=None)
+        self.checks = Checks(name, most, self.progress)  # of what it sends and is fed
         self.kept = Kept(recipe, device)  # modules and optimisers, by name
         self.identity: Identity | None = None  # its signing key, if the method needs one
         self.journal: OwnJournal | None = None  # what it must not forget; set by the run
@@ -386,6 +389,7 @@ class Party:
         self.kept.set_rates(epochs_done, self.progress.count)
 
     def _end_epoch(self, phase: str, epoch: int) -> None:
+        self._settle()
         at = self.progress
         row: dict[str, Any] = {"phase": phase, "epoch": epoch, "seconds": at.seconds}
         row["of"] = at.count
@@ -402,7 +406,12 @@ class Party:
         # Plain numbers, and values from a checkpoint, are on the CPU.
         return torch.stack([value.to(self.device) for value in values])
 
+    def _settle(self) -> None:
+        modules = self.kept.modules().values()
+        self.checks.settle(weight for module in modules for weight in module.parameters())
+
     def _checkpoint(self) -> None:
+        self._settle()
         if self.on_checkpoint is not None:
             self.on_checkpoint(self)
 

@@ -56,7 +56,8 @@ def reproducible(threads: int, cuda: bool) -> Iterator[None]:
 
 
 def handed_over(message: Message, party: Party) -> Value:
-    """The value of a message as its role receives it."""
+    """The value of a message as its role receives it, if it may be fed with it."""
+    party.checks.received(message, party.frame)
     if not message.kind.paces:
         party.progress.hop = max(party.progress.hop, message.hop)
     return message.value if message.kind.host else to_device(message.value, party.device)

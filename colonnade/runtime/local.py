@@ -207,6 +207,7 @@ class _Scheduler:
             task.wanted = wanted
         except StopIteration as end:
             task.finished, task.result, task.wanted = True, end.value, None
+            party.checks.settle(())  # what was sent since the last epoch, on a GPU
             if self.finished is not None:
                 self.finished(party)
         except ColonnadeError as error:

@@ -3,18 +3,22 @@ checked and kept until its role asks for it. The same in one process and over a 
 
     out   1. its Kind allows it   2. the party's policy allows it   3. the ledger has it
           4. the transport carries it
-    in    1. it belongs to this run and attempt, and is due   2. its size is allowed, before
-          memory is taken   3. its digest fits   4. its Kind allows it   5. the ledger has it
+    in    1. it belongs to this run and attempt, and is due   2. its size and shape are allowed,
+          before memory is taken   3. its digest fits   4. its Kind allows it   5. the ledger has it
 
-Parts come in over a network only. In one process the value is handed over (`deliver`): its sender
-has checked it, and all share one ledger with one row per message.
+What only the receiving role knows, such as how many rows are due, is checked when it takes the
+message (role/checks.py). Until then a tree lies as bytes: made, it can be a hundred times as large.
+
+Parts come in over a network only. In one process the value is handed over: its sender has checked
+it, and all share one ledger with one row per message.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -22,9 +26,11 @@ from torch import Tensor
 
 from colonnade.errors import CodecError, Denied, KindError, Untrusted
 from colonnade.net.frame import Part
+from colonnade.role.checks import Checks
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Ledger, Message, Value, codec
 from colonnade.wire.gate import Gate
+from colonnade.wire.kind import finite
 from colonnade.wire.ledger import describe
 
 LARGEST = 4 << 30  # bytes of one message
@@ -72,6 +78,13 @@ Known = tuple[Lane, str, int]  # where it goes, what the ledger says of it, its 
 
 
 @dataclass(slots=True)
+class Packed:
+    """A checked value that nobody has asked for yet."""
+
+    data: memoryview
+
+
+@dataclass(slots=True)
 class Parcel:
     """A message of which some parts have come."""
 
@@ -108,6 +121,7 @@ class Post:
         self._in: dict[tuple[str, str], Lane] = {}  # by sender and Kind
         self._out: dict[tuple[str, str], Lane] = {}  # by receiver and Kind
         self._known: dict[tuple[Any, ...], Known] = {}
+        self.checks: Checks | None = None  # of the party whose role receives, once there is one
 
     def begin(self, run: int, attempt: int) -> None:
         """From now on, messages of this attempt; those that came before their time are let in."""
@@ -161,6 +175,7 @@ class Post:
             except Denied as denied:
                 self.ledger.deny(message, description, str(denied), attempt.number)
                 raise
+        party.checks.sending(receiver, kind, value, party.frame)
         told = None if digest is None else digest.hex()
         row = self.ledger.write(message, description, size, told, False, attempt.number)
         lane.count += 1
@@ -221,7 +236,7 @@ class Post:
             return
         parcel = self._parcels.get(part.sender)
         if parcel is None:
-            self._check_head(part)
+            self._check_head(part, data)
             if len(data) == part.size:  # all of it
                 self._close(part, data, lane, whole=True)
                 return
@@ -262,7 +277,7 @@ class Post:
             )
         return lane
 
-    def _check_head(self, part: Part) -> None:
+    def _check_head(self, part: Part, data: memoryview) -> None:
         """What a message says about itself, before memory is taken for it."""
         if part.size > LARGEST:
             raise CodecError(
@@ -272,6 +287,27 @@ class Post:
             raise CodecError(
                 f"'{part.sender}' sent byte {part.offset} of a '{part.kind}' that has not begun"
             )
+        kind = self._kinds[part.kind]
+        if kind.shape is None:
+            return
+        with self._from(part):
+            dtype, shape, size = codec.announced(data[: codec.MAX_HEADER])
+            if size != part.size:
+                raise CodecError(
+                    f"{part.size} bytes of a tensor of shape {shape}, which has {size}"
+                )
+        kind.check_announced(dtype, shape, part.sender)
+        if self.checks is not None:
+            self.checks.announced(kind, shape, part.sender)
+
+    @contextmanager
+    def _from(self, part: Part) -> Iterator[None]:
+        """A fault in the bytes of a message is its sender's."""
+        try:
+            yield
+        except CodecError as error:
+            said = f"'{part.sender}' sent a '{part.kind}' that is no message: {error}"
+            raise CodecError(said) from None
 
     def _close(self, part: Part, data: memoryview, lane: Lane, whole: bool) -> None:
         digest = hashlib.sha256(data).digest()
@@ -280,11 +316,14 @@ class Post:
                 f"a '{part.kind}' from '{part.sender}' is not what its digest says: it was changed "
                 "on the way, or its sender is broken"
             )
+        kind = self._kinds[part.kind]
+        with self._from(part):
+            value = codec.decode(data, adopt=not whole)
         message = Message(
             part.sender,
             self._me,
-            self._kinds[part.kind],
-            codec.decode(data, adopt=not whole),
+            kind,
+            value,
             part.sequence,
             part.phase,
             part.epoch,
@@ -293,14 +332,26 @@ class Post:
             0.0,
         )
         _, description, _ = self._look(message)
+        if kind.finite and not finite(value):
+            raise KindError(
+                f"'{part.sender}' sent a '{part.kind}' that is not finite in epoch "
+                f"{part.epoch + 1}, step {part.step + 1}: its training has diverged, or it lies"
+            )
         self.ledger.write(message, description, part.size, digest.hex(), True, part.attempt)
+        if not isinstance(value, Tensor):
+            message.value = Packed(data)  # type: ignore[assignment]  # until it is taken
         lane.count += 1
         lane.queue.append(message)
 
     def take(self, sender: str, kind: Kind) -> Message | None:
         """The next message, if it is there, in the order in which it was sent."""
         lane = self._in.get((sender, kind.name))
-        return lane.queue.popleft() if lane is not None and lane.queue else None
+        if lane is None or not lane.queue:
+            return None
+        message = lane.queue.popleft()
+        if isinstance(message.value, Packed):
+            message.value = codec.decode(message.value.data)
+        return message
 
     def first(self, sender: str, kind: Kind) -> Message | None:
         """The next message, left where it is."""
@@ -314,7 +365,9 @@ class Post:
     def waiting(self) -> int:
         """How many bytes have come and were not asked for yet."""
         return sum(
-            codec.size(message.value) for lane in self._in.values() for message in lane.queue
+            len(value.data) if isinstance(value, Packed) else codec.size(value)
+            for lane in self._in.values()
+            for value in (message.value for message in lane.queue)
         )
 
     def leftover(self) -> list[str]:

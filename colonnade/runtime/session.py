@@ -228,7 +228,7 @@ class Session:
             return True
         party.on_checkpoint = partial(self.membership.checkpoint, self)
         party.on_step = partial(self.pump, 0.0)  # others ask, and wait, in the middle of training
-        self.party, self.playing = party, True
+        self.party, self.playing, self.post.checks = party, True, party.checks
         self.moved = time.monotonic()
         torch.manual_seed(derive(party.schedule.seed, "party", party.name))
         try:

@@ -7,7 +7,8 @@
     text   := 0x06  length:u32 utf-8                      bytes := 0x07 length:u32 raw
 
 Every value has exactly one encoding, so equal values have equal digests. Decoding checks each
-length against the bytes present before it allocates anything.
+length against the bytes present, and the number of nodes against a limit, before it allocates
+anything: a node of few bytes becomes an object of a thousand.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 import math
 import struct
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -32,8 +33,10 @@ _HEADERS = [struct.Struct(f"<BBB{rank}Q") for rank in range(17)]
 
 MAX_RANK = 16
 MAX_DEPTH = 16
-MAX_NAMES = 1 << 20
-MAX_ELEMENTS = 1 << 48
+MAX_NODES = 1 << 14  # of a whole tree: the largest networks have a few thousand tensors
+MAX_EMPTY = 1 << 20  # of the sizes that are not 0, where one is: what is made of it is as large
+MIN_ENTRY = 4  # bytes of a name and its node
+MAX_HEADER = 3 + 8 * MAX_RANK
 ALIGNMENT = 64
 
 
@@ -47,7 +50,7 @@ def parts(value: Value) -> list[bytes | memoryview]:
     if sys.byteorder != "little":
         raise CodecError("this machine is big-endian; tensors are sent as they lie in memory")
     pieces: list[bytes | memoryview] = []
-    _encode(value, pieces, 0)
+    _encode(value, pieces, 0, _Nodes())
     return pieces
 
 
@@ -72,7 +75,7 @@ def decode(data: bytes | memoryview, *, adopt: bool = False) -> Value:
     adopt  `data` comes from `room` and is handed over: a message of one tensor keeps that memory
     """
     view = memoryview(data).cast("B")
-    value, end = _decode(view, 0, 0, adopt)
+    value, end = _decode(view, 0, 0, _Nodes(), adopt)
     if end != len(view):
         raise CodecError(f"{len(view) - end} bytes follow the end of the message")
     return value
@@ -88,7 +91,31 @@ def room(size: int, begin: bytes) -> memoryview:
     return memory[start : start + size].data
 
 
-def _encode(value: object, parts: list[bytes | memoryview], depth: int) -> None:
+def announced(begin: memoryview) -> tuple[torch.dtype, tuple[int, ...], int]:
+    """What a message says of itself in its first MAX_HEADER bytes, if it is a tensor: its dtype,
+    its shape, and how many bytes it then has."""
+    (tag,), at = _unpack("<B", begin, 0)
+    if tag != TENSOR:
+        raise CodecError(f"tag {tag} is no tensor")
+    dtype, shape, at = _header(begin, at)
+    return dtype, shape, at + math.prod(shape) * dtype.itemsize
+
+
+class _Nodes:
+    """Counts the nodes of a tree before they are made."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count = 1
+
+    def add(self, names: int) -> None:
+        self._count += names
+        if self._count > MAX_NODES:
+            raise CodecError(f"a tree of {self._count} nodes or more; {MAX_NODES} at most")
+
+
+def _encode(value: object, parts: list[bytes | memoryview], depth: int, nodes: _Nodes) -> None:
     if isinstance(value, Tensor):
         _encode_tensor(value, parts)
     elif isinstance(value, bool):
@@ -107,12 +134,11 @@ def _encode(value: object, parts: list[bytes | memoryview], depth: int) -> None:
     elif isinstance(value, Mapping):
         if depth >= MAX_DEPTH:
             raise CodecError(f"names nested deeper than {MAX_DEPTH}")
-        if len(value) > MAX_NAMES:
-            raise CodecError(f"a map of {len(value)} names; {MAX_NAMES} at most")
+        nodes.add(len(value))
         parts.append(struct.pack("<BI", MAP, len(value)))
         for raw, name in sorted((_raw_name(name), name) for name in value):
             parts += [struct.pack("<H", len(raw)), raw]
-            _encode(value[name], parts, depth + 1)
+            _encode(value[name], parts, depth + 1, nodes)
     else:
         raise CodecError(f"{type(value).__name__} cannot cross the wire")
 
@@ -147,6 +173,7 @@ def _encode_tensor(value: Tensor, parts: list[bytes | memoryview]) -> None:
         )
     if value.dim() > MAX_RANK:
         raise CodecError(f"a tensor of {value.dim()} dimensions; {MAX_RANK} at most")
+    _check_empty(value.shape)
     header = _HEADERS[value.dim()]
     parts.append(header.pack(TENSOR, DTYPE_CODES[name], value.dim(), *value.shape))
     if value.dtype in _NUMPY and value.is_contiguous() and value.is_cpu and not value.is_neg():
@@ -159,7 +186,9 @@ def _encode_tensor(value: Tensor, parts: list[bytes | memoryview]) -> None:
         parts.append(flat.numpy().data)
 
 
-def _decode(view: memoryview, at: int, depth: int, adopt: bool = False) -> tuple[Value, int]:
+def _decode(
+    view: memoryview, at: int, depth: int, nodes: _Nodes, adopt: bool = False
+) -> tuple[Value, int]:
     (tag,), at = _unpack("<B", view, at)
     if tag == TENSOR:
         return _decode_tensor(view, at, adopt)
@@ -176,16 +205,17 @@ def _decode(view: memoryview, at: int, depth: int, adopt: bool = False) -> tuple
         raw, at = _take(view, at, length)
         return (_text(raw) if tag == TEXT else bytes(raw)), at
     if tag == MAP:
-        return _decode_map(view, at, depth)
+        return _decode_map(view, at, depth, nodes)
     raise CodecError(f"byte {at - 1}: no node has the tag {tag}")
 
 
-def _decode_map(view: memoryview, at: int, depth: int) -> tuple[Value, int]:
+def _decode_map(view: memoryview, at: int, depth: int, nodes: _Nodes) -> tuple[Value, int]:
     if depth >= MAX_DEPTH:
         raise CodecError(f"names nested deeper than {MAX_DEPTH}")
     (count,), at = _unpack("<I", view, at)
-    if count > MAX_NAMES:
-        raise CodecError(f"a map of {count} names; {MAX_NAMES} at most")
+    nodes.add(count)
+    if count * MIN_ENTRY > len(view) - at:
+        raise CodecError(f"a map of {count} names in {len(view) - at} bytes")
     tree: dict[str, Value] = {}
     previous: bytes | None = None
     for _ in range(count):
@@ -193,32 +223,41 @@ def _decode_map(view: memoryview, at: int, depth: int) -> tuple[Value, int]:
         raw, at = _take(view, at, length)
         name = bytes(raw)
         if previous is not None and name <= previous:
-            raise CodecError(f"the name {name!r} comes twice or out of order")
+            raise CodecError(f"the name {name[:40]!r} comes twice or out of order")
         previous = name
-        tree[_text(raw)], at = _decode(view, at, depth + 1)
+        tree[_text(raw)], at = _decode(view, at, depth + 1, nodes)
     return tree, at
 
 
 def _decode_tensor(view: memoryview, at: int, adopt: bool = False) -> tuple[Tensor, int]:
+    dtype, shape, at = _header(view, at)
+    raw, at = _take(view, at, math.prod(shape) * dtype.itemsize)
+    if not len(raw):
+        return torch.empty(shape, dtype=dtype), at
+    if dtype == torch.bool and np.frombuffer(raw, np.uint8).max() > 1:
+        raise CodecError("a truth value that is neither 0 nor 1")
+    if adopt:
+        return torch.frombuffer(raw, dtype=dtype).view(shape), at
+    memory = torch.empty(len(raw), dtype=torch.uint8)  # aligned, as `room` is
+    memory.numpy().data[:] = raw
+    return memory.view(dtype).view(shape), at
+
+
+def _header(view: memoryview, at: int) -> tuple[torch.dtype, tuple[int, ...], int]:
     (code, rank), at = _unpack("<BB", view, at)
     if code >= len(CODE_DTYPES):
         raise CodecError(f"no dtype has the code {code}")
     if rank > MAX_RANK:
         raise CodecError(f"a tensor of {rank} dimensions; {MAX_RANK} at most")
     shape, at = _unpack(f"<{rank}Q", view, at)
-    if math.prod(max(length, 1) for length in shape) > MAX_ELEMENTS:
-        raise CodecError(f"a tensor of shape {shape}")  # also an empty one with absurd sizes
-    dtype = CODE_DTYPES[code]
-    raw, at = _take(view, at, math.prod(shape) * dtype.itemsize)
-    if not len(raw):
-        return torch.empty(shape, dtype=dtype), at
-    if dtype == torch.bool and any(byte > 1 for byte in set(bytes(raw))):
-        raise CodecError("a truth value that is neither 0 nor 1")
-    memory = raw
-    if not adopt:
-        memory = room(len(raw), b"")
-        memory[:] = raw
-    return torch.frombuffer(memory, dtype=dtype).view(shape), at
+    _check_empty(shape)
+    return CODE_DTYPES[code], shape, at
+
+
+def _check_empty(shape: Sequence[int]) -> None:
+    """A tensor without elements has no bytes that would bound its other sizes."""
+    if 0 in shape and math.prod(length for length in shape if length) > MAX_EMPTY:
+        raise CodecError(f"a tensor without elements of shape {tuple(shape)}")
 
 
 def _unpack(layout: str, view: memoryview, at: int) -> tuple[tuple[int, ...], int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
@@ -37,7 +38,9 @@ class Kind:
     """A declared message type; every method file lists its Kinds as constants.
 
     shape       names or sizes of the dimensions, ("batch", "dim"); equal names must have equal
-                sizes within one message. None declares a tree of named values (model weights).
+                sizes within one message, and every name keeps its size in a run. "batch", "classes"
+                and "dim" are those of the step, the labels and the method's option of that name.
+                None declares a tree of named values (model weights).
     dtype       the dtype of the tensor, or of every tensor in the tree; "any" leaves it open.
     reveals     in one line, what the receiver can learn from it.
     randomised  the payload differs between two runs with one seed (fresh keys, fresh masks).
@@ -46,6 +49,9 @@ class Kind:
     about       of whose features or labels it speaks: of the "batch" at hand; of all the "training"
                 rows, which it was learnt from; of "nothing". A policy counts by it. Omitted: of the
                 batch if a dimension is called so, else of the training rows.
+    varies      its dimensions may change from message to message, "batch" excepted.
+    late        it may be received in another epoch or step than it was sent in.
+    finite      it holds neither NaN nor infinity.
     """
 
     name: str
@@ -56,6 +62,9 @@ class Kind:
     host: bool = False
     paces: bool = False
     about: Literal["", "batch", "training", "nothing"] = ""
+    varies: bool = False
+    late: bool = False
+    finite: bool = True
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.replace("-", "_").isidentifier():
@@ -84,13 +93,19 @@ class Kind:
         if self.shape is None:
             self._check_tree(value, sender, "")
         elif isinstance(value, Tensor):
-            self._check_dtype(value, sender, "")
-            self._check_shape(value, sender)
+            self._check_dtype(value.dtype, sender, "")
+            self._check_plain(value, sender, "")
+            self._check_shape(value.shape, sender)
         else:
             raise KindError(
                 f"'{sender}' sent {type(value).__name__} as '{self.name}', "
                 f"which is declared as a tensor {self.describe()}"
             )
+
+    def check_announced(self, dtype: torch.dtype, shape: tuple[int, ...], sender: str) -> None:
+        """The same for a tensor of which only the dtype and the shape are known yet."""
+        self._check_dtype(dtype, sender, "")
+        self._check_shape(shape, sender)
 
     def describe(self) -> str:
         """The shape for a person: 'batch × dim', 'scalar' or 'tree'."""
@@ -98,28 +113,30 @@ class Kind:
             return "tree"
         return " × ".join(str(size) for size in self.shape) or "scalar"
 
-    def _check_shape(self, value: Tensor, sender: str) -> None:
+    def _check_shape(self, shape: tuple[int, ...], sender: str) -> None:
         assert self.shape is not None
         sizes: dict[str, int] = {}
-        fits = len(self.shape) == value.dim()
+        fits = len(self.shape) == len(shape)
         if fits:
-            for declared, size in zip(self.shape, value.shape, strict=True):
+            for declared, size in zip(self.shape, shape, strict=True):
                 expected = (
                     declared if isinstance(declared, int) else sizes.setdefault(declared, size)
                 )
                 fits = fits and size == expected
         if not fits:
             raise KindError(
-                f"'{sender}' sent a tensor of shape {tuple(value.shape)} as '{self.name}', "
+                f"'{sender}' sent a tensor of shape {tuple(shape)} as '{self.name}', "
                 f"which is declared as {self.describe()}"
             )
 
-    def _check_dtype(self, value: Tensor, sender: str, where: str) -> None:
-        name = DTYPE_NAMES.get(value.dtype)
+    def _check_dtype(self, dtype: torch.dtype, sender: str, where: str) -> None:
+        name = DTYPE_NAMES.get(dtype)
         if name is None or self.dtype not in ("any", name):
             raise KindError(
-                f"'{sender}' sent {value.dtype} as '{self.name}'{where}, declared as {self.dtype}"
+                f"'{sender}' sent {dtype} as '{self.name}'{where}, declared as {self.dtype}"
             )
+
+    def _check_plain(self, value: Tensor, sender: str, where: str) -> None:
         if value.layout is not torch.strided:
             raise KindError(
                 f"'{sender}' sent a tensor of layout {value.layout} as '{self.name}'{where}: only "
@@ -133,7 +150,9 @@ class Kind:
 
     def _check_tree(self, value: object, sender: str, where: str) -> None:
         if isinstance(value, Tensor):
-            self._check_dtype(value, sender, f" at '{where}'" if where else "")
+            there = f" at '{where}'" if where else ""
+            self._check_dtype(value.dtype, sender, there)
+            self._check_plain(value, sender, there)
         elif isinstance(value, Mapping):
             for key, child in value.items():
                 if not isinstance(key, str):
@@ -152,6 +171,18 @@ class Kind:
                 f"{f' at {where!r}' if where else ''}: only tensors, numbers, text, bytes and "
                 "maps of them by name may cross the wire"
             )
+
+
+def finite(value: Value) -> bool:
+    """Whether all numbers in main memory are finite: one sum per tensor, and a closer look only
+    where that is not finite, for a sum may overflow."""
+    if isinstance(value, Tensor):
+        if not value.is_floating_point() or not value.is_cpu:
+            return True
+        return math.isfinite(value.sum().item()) or bool(value.isfinite().all())
+    if isinstance(value, Mapping):
+        return all(finite(child) for child in value.values())
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _is_dimension(size: object) -> bool:

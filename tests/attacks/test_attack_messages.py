@@ -20,6 +20,7 @@ from colonnade.deploy.supervisor import Options
 from colonnade.errors import ColonnadeError, RoleFailed
 from colonnade.methods import splitnn
 from colonnade.runs.run import Result
+from colonnade.wire.kind import finite
 
 LIAR = Path(__file__).with_name("liar.py")
 TREE = {
@@ -64,7 +65,6 @@ def check_finite(folder: Path) -> None:
             assert not tensor.is_floating_point() or tensor.isfinite().all(), (file, name)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("lie", "why"),
@@ -75,6 +75,7 @@ def check_finite(folder: Path) -> None:
         ("send_one_row_for_all", "with batch = 1; 50 is due, in 'train', epoch 2, step 3"),
         ("send_another_width", "8 is due"),
         ("send_no_rows_of_absurd_width", "that is no message: a tensor without elements"),
+        ("send_another_dtype", "sent torch.float64 as 'embedding', declared as float32"),
         ("claim_another_epoch", "of epoch 8, step 3; 'party1' waits for that of epoch 2, step 3"),
         ("claim_its_set_up", "of its set-up; 'party1' waits for that of epoch 2, step 3"),
     ],
@@ -95,7 +96,6 @@ def test_what_cannot_be_right_is_refused_and_its_sender_named(
     raise AssertionError("the run went on")
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.slow
 @pytest.mark.parametrize("lie", ["send_nan", "send_absurd_numbers"])
 def test_honest_parties_stop_unharmed_and_go_on_later(
@@ -117,7 +117,6 @@ def test_honest_parties_stop_unharmed_and_go_on_later(
 # ---- in one process ------------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), 3e38])
 @pytest.mark.parametrize("kind", ["embedding", "gradient"])
 def test_a_role_that_sends_nonsense_stops_the_run_before_it_is_saved(
@@ -147,3 +146,11 @@ def test_a_role_that_sends_nonsense_stops_the_run_before_it_is_saved(
             assert not tensor.is_floating_point() or tensor.isfinite().all()
     again = colonnade.run(TREE, resume=tmp_path / "run")
     assert again.weights_sha256 == honest.weights_sha256
+
+
+def test_sums_that_overflow_are_no_reason_to_refuse() -> None:
+    """Large numbers of an honest party, whose sum is infinite and of which each one is finite."""
+    assert finite(torch.full((4, 4), 3e38)) and finite({"a": {"b": torch.full((9,), 3e38)}})
+    for bad in (float("nan"), float("inf"), -float("inf")):
+        for value in (torch.tensor([1.0, bad]), {"a": {"b": bad}}, {"a": torch.tensor(bad)}):
+            assert not finite(value)  # type: ignore[arg-type]

@@ -23,10 +23,12 @@ from colonnade.errors import (
     ColonnadeError,
     ConfigError,
     DataError,
+    Diverged,
     KindError,
     PeerLost,
     RoleFailed,
     RunError,
+    Untrusted,
 )
 from colonnade.methods import splitnn
 from colonnade.results import folder
@@ -152,7 +154,11 @@ def test_every_party_that_brings_labels_trains_alone(tmp_path: Path) -> None:
 
 
 def test_a_training_that_diverges_says_so(tmp_path: Path) -> None:
-    result = colonnade.run(settings(lr=1e9, epochs=3), out=tmp_path / "run")
+    """A party keeps nonsense to itself; where nobody is told anything, it is a warning."""
+    with pytest.raises(Diverged, match=r"'party2' does not send a 'embedding'.*smaller lr"):
+        colonnade.run(settings(lr=1e9, epochs=3), out=tmp_path / "stopped")
+    alone = settings(lr=1e9, epochs=3, method="local")
+    result = colonnade.run(alone, out=tmp_path / "run")
     (warning,) = result.content["warnings"]
     assert "not finite since epoch 1" in warning or "not finite since epoch 2" in warning
     assert "smaller lr" in warning
@@ -163,7 +169,7 @@ from dataclasses import dataclass
 import torch
 from colonnade import Kind, Method, Role
 
-NOTE = Kind("note", (), "nothing")
+NOTE = Kind("note", (), "nothing", late=True)
 
 @dataclass(frozen=True)
 class Options:
@@ -195,6 +201,9 @@ def test_messages_that_nobody_takes_or_takes_late_are_reported(tmp_path: Path) -
     )
     assert any("another epoch than they were sent in" in w for w in warnings)
     assert colonnade.run(settings(), out=tmp_path / "clean").content["warnings"] == []
+    (tmp_path / "left.py").write_text(LEFT.replace(", late=True", ""))
+    with pytest.raises(Untrusted, match="'party2' says that its 'note' is of epoch 1.*late=True"):
+        colonnade.run(tree, out=tmp_path / "refused")
 
 
 def test_a_mistake_in_a_method_file_names_its_line(tmp_path: Path) -> None:

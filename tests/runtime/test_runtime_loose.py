@@ -206,6 +206,7 @@ class _Computing:
     name, position = "shop", ("train", 0, 0)
     schedule = SimpleNamespace(seed=1)
     on_step: Any = None
+    checks = None
 
     def __init__(self) -> None:
         self.progress = SimpleNamespace(steps=0, stop_at=None, phase="train")

@@ -18,13 +18,14 @@ from colonnade.config import federation
 from colonnade.errors import CodecError, ColonnadeError, Denied, KindError, RunError, Untrusted
 from colonnade.net.frame import Frame, Hello, Part, pack, parse
 from colonnade.net.link import Connection, Link
+from colonnade.role.checks import Checks
 from colonnade.runtime.network import Network
 from colonnade.runtime.post import LARGEST, Post
 from colonnade.wire import Kind, Ledger
 from colonnade.wire.gate import Gate
 from colonnade.wire.policy import Allow, Policy
 
-EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="noise")
+EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="noise", varies=True)
 WEIGHTS = Kind("weights", None, reveals="noise", dtype="any")
 NEXT = Kind("next", None, reveals="nothing", paces=True)
 KINDS = {kind.name: kind for kind in (EMBEDDING, WEIGHTS, NEXT)}
@@ -35,8 +36,9 @@ class Me:
     """What a post office looks at of a party."""
 
     name, position = "shop", ("train", 1, 2)
-    progress = SimpleNamespace(phase="train", hop=3, clock=0.0)
     frame, splits = None, ()
+    progress = SimpleNamespace(phase="train", hop=3, clock=0.0, position=position)
+    checks = Checks("shop", None, progress)  # type: ignore[arg-type]
 
 
 class FakeMesh:

@@ -353,13 +353,15 @@ def test_refused_messages(data: bytes, why: str) -> None:
         tensor_header("float64", 1 << 20, 1 << 20),
         tensor_header("uint8", 1 << 63),
         tensor_header("uint8", 1 << 63, 2),  # wraps to 0 in 64 bits
+        tensor_header("uint8", 0, codec.MAX_EMPTY + 1),
         tensor_header("uint8", 0, 1 << 62),  # empty, with sizes that torch cannot hold
         tensor_header("uint8", 0, 1 << 63),
         tensor_header("uint8", *[1 << 32] * 16, 0),
         struct.pack("<BI", codec.TEXT, 0xFFFFFFFF),
         struct.pack("<BI", codec.BYTES, 0xFFFFFFFF),
         struct.pack("<BI", codec.MAP, 0xFFFFFFFF),
-        struct.pack("<BI", codec.MAP, codec.MAX_NAMES),
+        struct.pack("<BI", codec.MAP, codec.MAX_NODES - 1),
+        struct.pack("<BI", codec.MAP, codec.MAX_NODES),
         struct.pack("<BI", codec.MAP, 1) + b"\xff\xff",
     ],
 )
