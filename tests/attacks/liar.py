@@ -20,10 +20,10 @@ from colonnade.deploy.records import Records
 from colonnade.methods import easter
 from colonnade.runtime.control import Start
 from colonnade.runtime.fixed import Fixed
-
-OUT = Path()  # the liar's own folder
 from colonnade.runtime.network import Network
 from colonnade.wire import Message, codec
+
+OUT = Path()  # the liar's own folder
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -202,7 +202,7 @@ def test_messages_that_nobody_takes_or_takes_late_are_reported(tmp_path: Path) -
     assert any("another epoch than they were sent in" in w for w in warnings)
     assert colonnade.run(settings(), out=tmp_path / "clean").content["warnings"] == []
     (tmp_path / "left.py").write_text(LEFT.replace(", late=True", ""))
-    with pytest.raises(Untrusted, match="'party2' says that its 'note' is of epoch 1.*late=True"):
+    with pytest.raises(Untrusted, match=r"'party2' says that its 'note' is of epoch 1.*late=True"):
         colonnade.run(tree, out=tmp_path / "refused")
 
 
