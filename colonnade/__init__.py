@@ -5,6 +5,9 @@ import os
 # Idle OpenMP threads that spin make a busy machine up to 100 times slower; this must be set
 # before torch is imported; a value that the user has set is kept.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# gRPC writes lines of its own to the terminal, several per second while a peer cannot be reached;
+# the mesh says the same in plain words. This must be set before grpc is imported.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 # cuBLAS repeats its results to the bit only with a workspace of fixed size.
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 

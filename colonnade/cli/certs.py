@@ -2,7 +2,9 @@
 
 colonnade certs init authority                         whoever runs the authority
 colonnade certs request keys --party bank              the bank; its keys stay there
-colonnade certs issue authority bank.csr               the authority, with what the bank sent
+colonnade certs issue authority bank.csr --name bank   the authority, with what the bank sent
+colonnade certs revoke authority bank                  the authority, when a key was lost or stolen
+colonnade certs issued authority                       the authority, to see what it has issued
 colonnade certs show bank.pem bank.sign                anybody
 """
 
@@ -11,13 +13,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
 from rich.text import Text
 
 from colonnade.errors import CertificateError
-from colonnade.net import certs
+from colonnade.net import certs, register
 
 
 def init(arguments: argparse.Namespace) -> None:
@@ -51,8 +54,20 @@ def issue(arguments: argparse.Namespace) -> None:
             "colonnade certs issue: give either the REQUEST.csr that a party sent, or --party NAME "
             "to make its keys here too"
         )
+    if request is not None and arguments.name is None:
+        raise CertificateError(
+            f"colonnade certs issue: say with --name whose request {request} is, to the best you "
+            "know. Whoever has the certificate speaks as that party"
+        )
     if party is None:
-        made = certs.issue(folder, request, arguments.host, arguments.days)
+        made = certs.issue(
+            folder,
+            request,
+            arguments.name,
+            arguments.host,
+            arguments.days,
+            replace=arguments.replace,
+        )
         text = f"certificate  {made}: send it back, with {folder / 'ca.pem'}"
         keys = {}
     else:
@@ -70,6 +85,41 @@ def issue(arguments: argparse.Namespace) -> None:
         str(made),
         f"{text}\nvalid until  {facts.until:%Y-%m-%d}",
     )
+
+
+def revoke(arguments: argparse.Namespace) -> None:
+    made, found = certs.revoke(arguments.folder, arguments.what, arguments.days)
+    revoked = register.read(made, certs.load(arguments.folder / "ca.pem"))
+    lines = [
+        f"revoked      {one.party}, serial {one.serial}, valid until {one.until[:10]}"
+        for one in found
+    ]
+    lines += [
+        f"list         {made}: send it to every party, who puts it beside its ca.pem",
+        f"number       {revoked.number}, of {len(revoked.serials)} certificates",
+        f"valid until  {revoked.until:%Y-%m-%d}; make the next one before that day",
+    ]
+    content = {
+        "list": str(made),
+        "number": revoked.number,
+        "valid_until": f"{revoked.until:%Y-%m-%dT%H:%M:%SZ}",
+        "revoked": [one.serial for one in found],
+    }
+    _tell(arguments, content, str(made), "\n".join(lines))
+
+
+def issued(arguments: argparse.Namespace) -> None:
+    folder = arguments.folder
+    root = certs.load(folder / "ca.pem")
+    path = folder / register.REVOKED
+    gone = register.read(path, root).serials if path.exists() else {}
+    rows = [asdict(one) | {"revoked": one.number in gone} for one in register.entries(folder)]
+    lines = [
+        f"{row['party']:20} {row['serial']}  key {row['tls_key'][:16]}  {row['since'][:10]} to "
+        f"{row['until'][:10]}{'  revoked' * row['revoked']}"
+        for row in rows
+    ]
+    _tell(arguments, rows, "\n".join(row["serial"] for row in rows), "\n".join(lines) or "nothing")
 
 
 def show(arguments: argparse.Namespace) -> None:
@@ -94,6 +144,8 @@ def _said(facts: certs.Facts) -> dict[str, Any]:
         "valid_until": f"{facts.until:%Y-%m-%dT%H:%M:%SZ}",
         "hosts": list(facts.hosts),
         "fingerprint": facts.fingerprint,
+        "serial": facts.serial,
+        "tls_key": facts.tls_key,
     }
 
 

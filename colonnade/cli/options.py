@@ -11,6 +11,7 @@ from typing import Any
 
 from colonnade.deploy.nvflare.defaults import ADMIN, SERVER
 from colonnade.net.certs import AUTHORITY_DAYS, PARTY_DAYS
+from colonnade.net.register import LIST_DAYS
 from colonnade.version import __version__
 
 RUNTIMES = ["local", "process", "nvflare"]
@@ -260,6 +261,10 @@ def _certs(commands: Any) -> None:
     sub.add_argument(
         "--party", metavar="NAME", help="make its keys too, in DIR/NAME: all on one machine"
     )
+    sub.add_argument("--name", metavar="NAME", help="whose request that is, to the best you know")
+    sub.add_argument(
+        "--replace", action="store_true", help="although the party has one for another key"
+    )
     sub.add_argument("--days", type=int, default=PARTY_DAYS, metavar="N")
     sub.add_argument(
         "--host",
@@ -269,6 +274,25 @@ def _certs(commands: Any) -> None:
         metavar="H",
         help="names or addresses of the party's machine, for tools that check them",
     )
+
+    sub = _command(
+        actions,
+        "revoke",
+        "certs",
+        "sign the next list of certificates that count no more",
+        "revoke",
+    )
+    sub.add_argument("folder", type=Path, metavar="DIR", help="of the authority")
+    sub.add_argument(
+        "what",
+        nargs="?",
+        metavar="PARTY",
+        help="whose certificates, or the serial of one; without it: the same list, for longer",
+    )
+    sub.add_argument("--days", type=int, default=LIST_DAYS, metavar="N", help="until the next list")
+
+    sub = _command(actions, "issued", "certs", "what the authority in DIR has issued", "issued")
+    sub.add_argument("folder", type=Path, metavar="DIR", help="of the authority")
 
     sub = _command(actions, "show", "certs", "what certificates and signing keys say", "show")
     sub.add_argument("files", type=Path, nargs="+", metavar="FILE", help=".pem or .sign")

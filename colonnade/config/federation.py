@@ -11,6 +11,7 @@
     address = "bank.example.org:7443"   # if omitted, it dials out
     listen = "0.0.0.0:7443"             # what it binds, if other than its address
     signing_key = "ab12…"               # see: colonnade certs show bank.sign
+    tls_keys = ["01ab…"]                # optional: only these keys; see: colonnade certs show
     [parties.shop]
     signing_key = "cd34…"
     [policy.allow.embedding]            # optional, for all; a party's own file replaces it
@@ -139,7 +140,7 @@ class Federation:
         """The facts that must be the same at all parties; `listen` may differ."""
         return {
             "name": self.name,
-            "members": [[m.name, m.address, m.signing_key] for m in self.members],
+            "members": [[m.name, m.address, m.signing_key, *m.tls_keys] for m in self.members],
             "on_lost": self.on_lost,
             "deadline": self.deadline,
             "patience": self.patience,
@@ -228,7 +229,7 @@ def write(
     parties = {
         member.name: {
             key: getattr(member, key)
-            for key in ("address", "listen", "signing_key")
+            for key in ("address", "listen", "signing_key", "tls_keys")
             if getattr(member, key)
         }
         for member in members
@@ -279,7 +280,9 @@ def _members(tables: Mapping[str, Any], problems: list[str]) -> list[Member]:
         checks.check_entry(name, entry, problems)
         if "signing_key" not in table:
             problems.append(f"parties.{name}.signing_key is missing: `colonnade certs` makes one")
-        members.append(Member(name, entry.address, entry.listen, entry.signing_key.lower()))
+        pins = tuple(key.lower() for key in entry.tls_keys)
+        key = entry.signing_key.lower()
+        members.append(Member(name, entry.address, entry.listen, key, pins))
     for what in ("signing_key", "address"):
         owners: dict[str, str] = {}
         for member in members:

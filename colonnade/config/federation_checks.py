@@ -20,6 +20,12 @@ def check_entry(name: str, entry: Entry, problems: list[str]) -> None:
             f"{where}.signing_key = {entry.signing_key!r}: give 64 hex digits, as `colonnade "
             f"certs show {name}.sign` prints them"
         )
+    problems += [
+        f"{where}.tls_keys = {key!r}: give 64 hex digits, as `colonnade certs show {name}.pem` "
+        "prints them as its tls key"
+        for key in entry.tls_keys
+        if not SIGNING_KEY.fullmatch(key)
+    ]
     for key in ("address", "listen"):
         text = getattr(entry, key)
         try:

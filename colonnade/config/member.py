@@ -18,6 +18,7 @@ class Entry:
     address: str = ""
     listen: str = ""
     signing_key: str = ""
+    tls_keys: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,9 @@ class Member:
     address: str  # host:port; empty: it dials out
     listen: str  # host:port that it binds; empty: its address
     signing_key: str  # 64 hex digits, Ed25519
+    # sha256 of the public keys that its certificate may have, this one's and the next one's; empty:
+    # any that the authority has certified
+    tls_keys: tuple[str, ...] = ()
 
     @property
     def binds(self) -> str:

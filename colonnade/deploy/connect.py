@@ -149,6 +149,8 @@ def facts_of(federation: Federation, task: str = "train") -> dict[str, str]:
     for member in federation.members:
         facts[f"address of '{member.name}'"] = member.address or "none"
         facts[f"signing key of '{member.name}'"] = member.signing_key[:16]
+        if member.tls_keys:
+            facts[f"TLS keys of '{member.name}'"] = ", ".join(key[:16] for key in member.tls_keys)
     for model in settings.own_models():
         facts[f"network file {Path(models.path_of(model)).name}"] = models.source_of(model).sha256[
             :16

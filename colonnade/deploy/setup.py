@@ -23,7 +23,7 @@ from colonnade.data import own
 from colonnade.data.own import OwnFile
 from colonnade.errors import ConfigError, DataError, FederationError, MethodError, RunError
 from colonnade.net import certs
-from colonnade.net.mesh import Keys
+from colonnade.net.keys import Keys
 from colonnade.partition import View
 from colonnade.role.batches import check_spread
 from colonnade.role.identity import Identity
@@ -78,8 +78,18 @@ def prepare(
     keys  the folder of its signing key, and of its certificate unless `tls` says where that lies
     """
     me = federation.member(name)
-    tls = tls or Keys.of(keys, name)
-    certs.check(tls.certificate, tls.authority, tls.common_name(name))
+    tls = replace(
+        tls or Keys.of(keys, name),
+        pins={m.name: m.tls_keys for m in federation.members if m.tls_keys},
+    )
+    shown = certs.check(tls.certificate, tls.authority, tls.common_name(name))
+    if me.tls_keys and shown.tls_key not in me.tls_keys:
+        raise FederationError(
+            [
+                f"{tls.certificate} has the TLS key {shown.tls_key}, which {federation.path} does "
+                f"not name in tls_keys of '{name}': all others would refuse it"
+            ]
+        )
     key = certs.signing_key(keys / f"{name}.sign")
     if key.public_key().public_bytes_raw() != me.public_key:
         raise FederationError(

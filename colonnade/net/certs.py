@@ -4,6 +4,8 @@
     bank.key, bank.sign    a party's TLS key (ECDSA P-256) and signing key (Ed25519)
     bank.csr               its request, which goes to the authority in place of the keys
     bank.pem               the certificate that the authority returns
+    issued.jsonl           what the authority has issued; revoked.pem what it has taken back:
+                           see register.py
 
 `request` is run by the party, `issue` by the authority; on one machine `party` does both. Keys are
 readable by their owner alone. TLS uses P-256 only: gRPC 1.85 ends a handshake with an Ed25519
@@ -23,6 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from colonnade.errors import CertificateError
+from colonnade.net import register
+from colonnade.net.register import CLOCKS, LIST_DAYS, REVOKED, Entry, Revoked
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -30,7 +34,6 @@ if TYPE_CHECKING:
 
 AUTHORITY_DAYS, PARTY_DAYS = 3650, 365
 DOMAIN = "party.colonnade.internal"  # TLS checks a server by a name; this one needs no DNS
-CLOCKS = timedelta(minutes=5)  # how far the clocks of two machines may differ
 PARTY = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")  # valid in a file's name and in a host name
 HOST = re.compile(r"[A-Za-z0-9*][A-Za-z0-9_.-]{0,252}")
 MOST_DAYS = 36500
@@ -78,11 +81,21 @@ def request(folder: Path, party: str) -> Path:
     return asked
 
 
-def issue(authority: Path, asked: Path, hosts: Sequence[str] = (), days: int = PARTY_DAYS) -> Path:
+def issue(
+    authority: Path,
+    asked: Path,
+    name: str,
+    hosts: Sequence[str] = (),
+    days: int = PARTY_DAYS,
+    *,
+    replace: bool = False,
+) -> Path:
     """Answer a request as the authority: the certificate, as a file beside the request.
 
-    hosts  names or addresses of the machine, for tools that check them; Colonnade itself checks
+    name   whose request it should be, as somebody has found out who knows that party
+        hosts  names or addresses of the machine, for tools that check them; Colonnade itself checks
            the party's name
+    replace  although the party has a certificate for another key
     """
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes
@@ -102,6 +115,11 @@ def issue(authority: Path, asked: Path, hosts: Sequence[str] = (), days: int = P
         raise CertificateError(f"{asked} is not signed by the key it names: make a new request")
     party = name_of(wanted.subject)
     _check_party(party, f"{asked}: the party")  # untrusted, and it becomes a file's name
+    if party != name:
+        raise CertificateError(
+            f"{asked} asks for the certificate of '{party}', not of '{name}': whoever sent it "
+            f"would speak as '{party}'. Ask '{party}' by telephone whether it is theirs"
+        )
     until = min(_until(days), root.not_valid_after_utc)  # no longer than the authority itself
     names = [_general_name(host) for host in dict.fromkeys((host_of(party), *hosts))]
     purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -113,6 +131,7 @@ def issue(authority: Path, asked: Path, hosts: Sequence[str] = (), days: int = P
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(key, hashes.SHA256())
     )
+    register.enter(authority, certificate, party, replace)
     target = asked.with_name(f"{party}.pem")
     _write(target, _pem(certificate))
     return target
@@ -121,7 +140,7 @@ def issue(authority: Path, asked: Path, hosts: Sequence[str] = (), days: int = P
 def party(authority: Path, name: str, hosts: Sequence[str] = (), days: int = PARTY_DAYS) -> Path:
     """Make everything one party needs, in a folder of its name: for federations on one machine."""
     folder = authority / name
-    certificate = issue(authority, request(folder, name), hosts, days)
+    certificate = issue(authority, request(folder, name), name, hosts, days)
     shutil.copyfile(authority / "ca.pem", folder / "ca.pem")
     return certificate
 
@@ -135,6 +154,8 @@ class Facts:
     until: datetime
     hosts: tuple[str, ...]
     fingerprint: str  # SHA-256 in hex: two people can compare it by telephone
+    serial: str  # hex; its authority's register and list of revoked certificates go by it
+    tls_key: str  # sha256 of the public key, as a federation file may pin it
 
 
 def facts(path: Path) -> Facts:
@@ -154,6 +175,8 @@ def facts(path: Path) -> Facts:
         certificate.not_valid_after_utc,
         hosts,
         certificate.fingerprint(hashes.SHA256()).hex(),
+        f"{certificate.serial_number:x}",
+        register.tls_key_of(certificate),
     )
 
 
@@ -178,7 +201,23 @@ def check(path: Path, authority: Path, party: str) -> Facts:
         )
     if now > last:
         raise CertificateError(f"{path} expired on {last:%Y-%m-%d}: ask the authority for another")
+    revoked = revoked_by(authority)
+    if revoked is not None and (why := revoked.why(int(found.serial, 16))):
+        raise CertificateError(f"{path} {why}: make a new key, and ask the authority for another")
     return found
+
+
+def revoke(authority: Path, what: str | None, days: int = LIST_DAYS) -> tuple[Path, list[Entry]]:
+    """As the authority: the next list of certificates that count no more, and those it adds."""
+    if not 1 <= days <= MOST_DAYS:
+        raise CertificateError(f"a list is valid for 1 to {MOST_DAYS} days, not {days}")
+    root, key = load(authority / "ca.pem"), _read_key(authority / "ca.key")
+    return register.revoke(authority, root, key, what, days)
+
+
+def revoked_by(authority: Path) -> Revoked | None:
+    """The newest list that lies beside a copy of the authority's certificate; None: no list yet."""
+    return register.current(authority.with_name(REVOKED), load(authority))
 
 
 def load(path: Path) -> x509.Certificate:

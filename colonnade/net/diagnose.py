@@ -5,13 +5,19 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from colonnade.net.mesh import Keys
+    from colonnade.net.keys import Keys
+
+
+# OpenSSL's codes for a certificate that no authority here has issued: its signature fails (7), it
+# is its own authority (18, 19), its authority is not known (20, 21).
+FOREIGN = (7, 18, 19, 20, 21)
 
 
 class Cause(Enum):
@@ -21,7 +27,10 @@ class Cause(Enum):
     NO_ANSWER = "no answer; is the address right, and does a firewall let it through?"
     NOBODY_LISTENS = "nothing listens there yet"
     UNREACHABLE = "{}"
-    REFUSES_US = "it refuses this party's certificate: expired, or of another authority?"
+    REFUSES_US = (
+        "it refuses this party's certificate: expired, or of another authority? Compare both: "
+        "`colonnade certs show ca.pem`"
+    )
     REFUSES_TLS = "it refuses this party's certificate or TLS version ({})"
     REFUSED_HERE = "its certificate is refused here: {}"
     CLOSES = "it closes the connection; is the party behind that address running?"
@@ -41,8 +50,38 @@ class Trouble:
         return self.cause.value.format(self.detail)
 
 
+def shown_by(address: str, peer: str, keys: Keys, seconds: float) -> bytes | Trouble:
+    """The certificate (PEM) that a peer shows, and that is good; or why there is none."""
+    found: list[bytes] = []
+
+    def look(stream: ssl.SSLSocket) -> Trouble | None:
+        found.append(ssl.DER_cert_to_PEM_cert(stream.getpeercert(True) or b"").encode())
+        return None
+
+    trouble = _handshake(address, peer, keys, seconds, look)
+    return found[0] if trouble is None else trouble
+
+
 def diagnose(address: str, peer: str, keys: Keys, seconds: float = 2.0) -> Trouble | None:
     """Why there is no TLS connection to a peer; None if there is one."""
+
+    def wait(stream: ssl.SSLSocket) -> Trouble | None:
+        with suppress(TimeoutError):  # the peer waits for us to speak, so the handshake is done
+            if not stream.recv(1):  # in TLS 1.3 a client learns only now that it is refused
+                return Trouble(Cause.REFUSES_US)
+        return None
+
+    return _handshake(address, peer, keys, seconds, wait)
+
+
+def _handshake(
+    address: str,
+    peer: str,
+    keys: Keys,
+    seconds: float,
+    then: Callable[[ssl.SSLSocket], Trouble | None],
+) -> Trouble | None:
+    """Connect, and do something with the connection; what goes wrong in either."""
     host, _, port = address.rpartition(":")
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -63,11 +102,12 @@ def diagnose(address: str, peer: str, keys: Keys, seconds: float = 2.0) -> Troub
     try:
         with raw, context.wrap_socket(raw, server_hostname=keys.host_of(peer)) as stream:
             stream.settimeout(seconds)
-            with suppress(TimeoutError):  # the peer waits for us to speak, so the handshake is done
-                if not stream.recv(1):  # in TLS 1.3 a client learns only now that it is refused
-                    return Trouble(Cause.REFUSES_US)
+            return then(stream)
     except ssl.SSLCertVerificationError as error:
-        return Trouble(Cause.REFUSED_HERE, error.verify_message)
+        why = error.verify_message
+        if error.verify_code in FOREIGN:
+            why = f"it is of another authority than the one in {keys.authority}"
+        return Trouble(Cause.REFUSED_HERE, why)
     except ssl.SSLEOFError:
         return Trouble(Cause.CLOSES)
     except ssl.SSLError as error:
@@ -77,4 +117,3 @@ def diagnose(address: str, peer: str, keys: Keys, seconds: float = 2.0) -> Troub
         return Trouble(Cause.NO_HANDSHAKE)
     except OSError as error:
         return Trouble(Cause.BROKE, error.strerror or str(error))
-    return None

@@ -15,17 +15,17 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
 import grpc
 
 from colonnade.errors import CodecError, FederationError, Refused
-from colonnade.net.certs import DOMAIN, host_of
-from colonnade.net.diagnose import diagnose
+from colonnade.net.admission import Admission
+from colonnade.net.diagnose import Trouble, diagnose
 from colonnade.net.frame import (
     FRAME_BYTES,
     Body,
@@ -37,6 +37,7 @@ from colonnade.net.frame import (
     parse,
 )
 from colonnade.net.greeting import Unfit, first_words, fitting
+from colonnade.net.keys import Keys
 from colonnade.net.link import Arrived, Connection, Event, Inbox, Link
 
 SERVICE, METHOD = "colonnade.Link", "Exchange"
@@ -63,34 +64,6 @@ OPTIONS = [
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 2_000),
     ("grpc.use_local_subchannel_pool", 1),
 ]
-
-
-@dataclass(frozen=True)
-class Keys:
-    """Where a party's own certificate and key lie, and the authority it trusts."""
-
-    authority: Path
-    certificate: Path
-    key: Path
-    domain: str = DOMAIN  # of the names that TLS checks; empty: a party's name alone
-    # A party's common name in its certificate, where that is not the party's name
-    called: Mapping[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, folder: Path, party: str) -> Keys:
-        return cls(folder / "ca.pem", folder / f"{party}.pem", folder / f"{party}.key")
-
-    def host_of(self, party: str) -> str:
-        """The name that a party's certificate must be valid for."""
-        return host_of(self.common_name(party), self.domain)
-
-    def common_name(self, party: str) -> str:
-        return self.called.get(party, party)
-
-    def party(self, common_name: str) -> str:
-        """The party that a certificate's common name stands for."""
-        known = {name: party for party, name in self.called.items()}
-        return known.get(common_name, "" if common_name in self.called else common_name)
 
 
 @dataclass(frozen=True)
@@ -126,6 +99,7 @@ class Mesh:
         self._keys, self._listen, self._dial = keys, listen, dict(dial)
         self._accept, self._relayed, self._log = accept, relayed, log
         self._agreed = dict(agreed)
+        self._admission = Admission(me, keys, log)
         self.incarnation = os.urandom(16)  # of this process
         self.links = {
             peer: Link(me, peer, self.incarnation, self.inbox, partial(self._route, peer))
@@ -213,13 +187,8 @@ class Mesh:
         server.add_generic_rpc_handlers(
             [grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler})]
         )
-        credentials = grpc.ssl_server_credentials(
-            [(_bytes(self._keys.key), _bytes(self._keys.certificate))],
-            root_certificates=_bytes(self._keys.authority),
-            require_client_auth=True,
-        )
         try:
-            bound = server.add_secure_port(address, credentials)
+            bound = server.add_secure_port(address, self._admission.listener())
         except RuntimeError:
             bound = 0
         if not bound:
@@ -234,6 +203,7 @@ class Mesh:
 
     def _answer(self, requests: Any, context: grpc.ServicerContext) -> Any:
         """One connection of a peer that dialled."""
+        self._admission.heard()
         who, why = self._caller(context)
         if why:
             yield self._refuse(who, why)
@@ -250,7 +220,11 @@ class Mesh:
             self._refuse(who, "no hello came")
             return
         try:
-            link.attach(connection, self._check(first_words(data, who), who))
+            body = first_words(data, who)
+            if isinstance(body, Refusal):
+                self._say(who, f"'{who}' refuses this party: {'; '.join(body.reasons)}")
+                return
+            link.attach(connection, self._check(body, who))
         except Unfit as unfit:
             yield self._refuse(who, *unfit.reasons)
             return
@@ -273,7 +247,7 @@ class Mesh:
         if who not in self._accept:
             known = "no member of this federation" if who not in self.links else "to be dialled"
             return who, f"'{who}' is {known}"
-        return who, ""
+        return who, self._admission.refuses(who, b"".join(shown.get("x509_pem_cert", [])))
 
     # ---- dialling ------------------------------------------------------------------------------
 
@@ -298,11 +272,20 @@ class Mesh:
     def _dial_once(self, peer: str, address: str) -> str:
         """Talk until the connection ends, and return why it ended."""
         link = self.links[peer]
-        credentials = grpc.ssl_channel_credentials(
-            _bytes(self._keys.authority), _bytes(self._keys.key), _bytes(self._keys.certificate)
-        )
+        shown = self._admission.look(peer, address)
+        if isinstance(shown, Trouble):
+            link.trouble = shown.text
+            return shown.text
+        try:
+            credentials = self._admission.dialler(shown)
+        except FederationError as error:
+            return str(error)
         options = [*OPTIONS, ("grpc.ssl_target_name_override", self._keys.host_of(peer))]
         channel = grpc.secure_channel(address, credentials, options)
+        if why := self._admission.refuses(peer, shown):
+            with channel:
+                self._turn_down(link, channel, why)
+            return why
         connection = Connection(lambda: call.cancel())
         connection.queue.put(self._hello(link))
         call = channel.stream_stream(f"/{SERVICE}/{METHOD}")(iter(connection.queue.get, None))
@@ -346,6 +329,17 @@ class Mesh:
         if not attached:
             link.trouble = why
         return why
+
+    def _turn_down(self, link: Link, channel: grpc.Channel, why: str) -> None:
+        """Tell a peer whose certificate does not count why it is left alone; once."""
+        if link.trouble != why:
+            link.trouble = why
+            told = channel.stream_stream(f"/{SERVICE}/{METHOD}")(
+                iter([pack(Frame(body=Refusal((why,))))]), timeout=HELLO_SECONDS
+            )
+            with suppress(grpc.RpcError):
+                next(told, None)  # it has nothing to say, and ends the call
+            told.cancel()
 
     # ---- both ----------------------------------------------------------------------------------
 
@@ -398,6 +392,7 @@ class Mesh:
     def _watch(self) -> None:
         """Break connections that are dead or miss a frame: missing frames are then sent again."""
         while not self._closing.wait(0.25):
+            self._wonder()
             for link in self.links.values():
                 link.beat(BEAT_SECONDS)
                 if link.deaf(DEAF_SECONDS):
@@ -407,6 +402,20 @@ class Mesh:
                     self._log(f"a frame of '{link.peer}' is missing: connecting again")
                     link.refused["missing"] += 1
                     link.break_off()
+
+    def _wonder(self) -> None:
+        """gRPC does not tell the accepting side why a handshake fails, nor whose it was."""
+        missing = [peer for peer in sorted(self._accept) if not self.links[peer].up]
+        if not missing or not self._admission.unheard():
+            self._said.pop("", None)
+            return
+        names = " and ".join(f"'{name}'" for name in missing)
+        self._say(
+            "",
+            f"connections come and end in the TLS handshake, and {names} did not connect: is the "
+            "certificate there of another authority, or expired? Compare both: `colonnade certs "
+            f"show {self._keys.authority}`",
+        )
 
     def _refuse(self, who: str, *reasons: str) -> bytes:
         """Log why a peer is refused, and return the frame that says so and ends its connection."""
@@ -426,10 +435,3 @@ class Mesh:
         self._threads = [t for t in self._threads if t.is_alive()]
         self._threads.append(thread)
         thread.start()
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise FederationError([f"{path}: {error.strerror}"]) from None

@@ -52,7 +52,8 @@ def test_a_request_travels_and_a_certificate_comes_back(
     inbox = tmp_path / "inbox"
     inbox.mkdir()
     (inbox / "sent.csr").write_bytes((home / "bank.csr").read_bytes())
-    text = said(capsys, "issue", authority, inbox / "sent.csr", "--host", "localhost", "10.0.0.7")
+    words = ("--name", "bank", "--host", "localhost", "10.0.0.7")
+    text = said(capsys, "issue", authority, inbox / "sent.csr", *words)
     assert f"{inbox / 'bank.pem'}: send it back, with {authority / 'ca.pem'}" in text
     facts = certs.check(inbox / "bank.pem", authority / "ca.pem", "bank")
     assert facts.hosts == (certs.host_of("bank"), "localhost", "10.0.0.7")
@@ -68,10 +69,13 @@ def test_the_same_for_scripts(
         "signing_key": certs.public_text(tmp_path / "bank.sign"),
     }
     assert said(capsys, "request", tmp_path, "--party", "shop", "--quiet").endswith("shop.csr\n")
-    content = json.loads(said(capsys, "issue", authority, tmp_path / "bank.csr", "--json"))
+    content = json.loads(
+        said(capsys, "issue", authority, tmp_path / "bank.csr", "--name", "bank", "--json")
+    )
     assert content["certificate"] == str(tmp_path / "bank.pem") and content["party"] == "bank"
     assert "signing_key" not in content
-    path = said(capsys, "issue", authority, tmp_path / "shop.csr", "--quiet", "--days", "3")
+    words = ("--name", "shop", "--quiet", "--days", "3")
+    path = said(capsys, "issue", authority, tmp_path / "shop.csr", *words)
     assert path == f"{tmp_path / 'shop.pem'}\n"
 
 

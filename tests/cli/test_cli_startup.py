@@ -26,6 +26,7 @@ except SystemExit as end:
 heavy = [name for name in {HEAVY} if name in sys.modules]
 sys.exit(f"imported {{heavy}}" if heavy else code)
 """
+EXAMPLE = Path(__file__).parents[2] / "examples" / "my_method.py"
 OLD = Path(__file__).parents[1] / "results" / "old" / "jovefl"
 
 
@@ -48,11 +49,18 @@ def test_certificates_are_light(tmp_path: Path) -> None:
     for arguments in (
         ("certs", "init", tmp_path / "authority"),
         ("certs", "request", tmp_path / "keys", "--party", "bank"),
-        ("certs", "issue", tmp_path / "authority", tmp_path / "keys" / "bank.csr"),
+        (*("certs", "issue", tmp_path / "authority"), tmp_path / "keys/bank.csr", "--name", "bank"),
+        ("certs", "revoke", tmp_path / "authority", "bank"),
+        ("certs", "issued", tmp_path / "authority"),
         ("certs", "show", tmp_path / "authority" / "ca.pem"),
     ):
         done = light(*arguments)
         assert (done.returncode, done.stderr) == (0, ""), arguments
+
+
+def test_trust_is_light() -> None:
+    done = light("trust", EXAMPLE, "--yes")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_ledger_is_light(tmp_path: Path) -> None:

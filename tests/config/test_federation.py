@@ -431,3 +431,23 @@ def test_the_policy_of_the_file_is_the_policy_of_a_file(tmp_path: Path) -> None:
     assert shared is not None
     (tmp_path / "policy.toml").write_text(shared.dumps())
     assert Policy.load(tmp_path / "policy.toml") == shared
+
+
+# --- keys that are pinned, and code ---------------------------------------------------------------
+
+
+def test_tls_keys_are_pinned_for_all(tmp_path: Path) -> None:
+    plain, pinned = parties("a.org:1", ""), parties("a.org:1", "")
+    pinned["b"]["tls_keys"] = [KEYS[2].upper(), KEYS[3]]  # type: ignore[assignment]
+    ours = loaded(tmp_path, parties=pinned)
+    assert ours.member("b").tls_keys == (KEYS[2], KEYS[3]) and ours.member("a").tls_keys == ()
+    assert ours.sha256 != loaded(tmp_path, parties=plain).sha256
+    again = write(tmp_path / "again.toml", "ours", ours.members, {"method": "splitnn"})
+    assert load(again).members == ours.members
+    pinned["b"]["tls_keys"] = ["ab"]  # type: ignore[assignment]
+    assert "parties.b.tls_keys = 'ab': give 64 hex" in only_problem(tmp_path, parties=pinned)
+
+
+def test_pins_of_code_are_digests(tmp_path: Path) -> None:
+    assert "code.x.py = 'ab': give the sha256" in only_problem(tmp_path, code={"x.py": "ab"})
+    assert "code = 3: must be a table" in only_problem(tmp_path, code=3)

@@ -201,7 +201,7 @@ def issued(two: Two, days: int, since: timedelta, monkeypatch: pytest.MonkeyPatc
     """bank's certificate, as the authority would have made it at another time."""
     with monkeypatch.context() as then:
         then.setattr(certs, "_now", lambda: datetime.now(UTC) + since)
-        certs.issue(two.folder / "authority", two.keys("bank") / "bank.csr", days=days)
+        certs.issue(two.folder / "authority", two.keys("bank") / "bank.csr", "bank", days=days)
 
 
 def test_the_dates_of_a_certificate(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -217,7 +217,7 @@ def test_the_dates_of_a_certificate(two: Two, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_dates_of_the_authority(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
     certs.init(two.folder / "short", "Short", days=10)
-    certs.issue(two.folder / "short", two.keys("bank") / "bank.csr")
+    certs.issue(two.folder / "short", two.keys("bank") / "bank.csr", "bank")
     shutil.copyfile(two.folder / "short" / "ca.pem", two.keys("bank") / "ca.pem")
     check = two.only("bank", "authority")
     assert check.verdict == "warning" and "'Short'" in check.found

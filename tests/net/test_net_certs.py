@@ -142,7 +142,7 @@ def test_a_party_may_make_its_keys_at_home(folder: Path, tmp_path: Path) -> None
     inbox.mkdir()
     copied = Path(inbox / asked.name)
     copied.write_bytes(asked.read_bytes())
-    answer = certs.issue(folder, copied)
+    answer = certs.issue(folder, copied, "clinic")
     assert {path.name for path in inbox.iterdir()} == {"clinic.csr", "clinic.pem"}
     assert certs.check(answer, folder / "ca.pem", "clinic").party == "clinic"
 
@@ -180,7 +180,7 @@ def test_what_cannot_be_read_is_named(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(CertificateError, match=r"of 'shop', not of 'bank'"):
         certs.check(folder / "shop" / "shop.pem", root, "bank")
     with pytest.raises(CertificateError, match=r"not a certificate request"):
-        certs.issue(folder, noise)
+        certs.issue(folder, noise, "noise")
     with pytest.raises(CertificateError, match=r"not a private key"):
         certs.signing_key(noise)
     with pytest.raises(CertificateError, match=r"at least one day, not 0"):
@@ -197,7 +197,7 @@ def test_a_request_that_was_changed_is_refused(folder: Path, tmp_path: Path) -> 
     forged = x509.load_der_x509_csr(encoded.replace(b"rogue", b"clerk"))
     asked.write_bytes(forged.public_bytes(Encoding.PEM))
     with pytest.raises(CertificateError, match="is not signed by the key it names"):
-        certs.issue(folder, asked)
+        certs.issue(folder, asked, "rogue")
 
 
 @pytest.mark.parametrize("name", ["../bank", "", "a b", "-bank", "bank.shop", "x" * 64, "ca", "CA"])
@@ -218,13 +218,13 @@ def test_a_request_cannot_choose_where_its_certificate_goes(
         (tmp_path / "a" / "b").mkdir(parents=True)
         certs.request(tmp_path / "a" / "b", name).rename(asked)
     with pytest.raises(CertificateError, match=r"sent\.csr: the party"):
-        certs.issue(folder, asked)
+        certs.issue(folder, asked, "rogue")
 
 
 @pytest.mark.parametrize("host", ["bank:7443", "https://bank", "bank example", "bänk.example"])
 def test_a_host_is_a_name_or_an_address(folder: Path, tmp_path: Path, host: str) -> None:
     with pytest.raises(CertificateError, match="no port"):
-        certs.issue(folder, certs.request(tmp_path, "clinic"), [host])
+        certs.issue(folder, certs.request(tmp_path, "clinic"), "clinic", [host])
 
 
 def test_an_authority_has_a_name_and_an_end(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_an_expired_certificate(authority: Path, monkeypatch: pytest.MonkeyPatch
     with monkeypatch.context() as then:
         then.setattr(certs, "_now", lambda: datetime.now(UTC) - timedelta(days=30))
         request = certs.request(folder, "shop")
-        certs.issue(authority, request, days=2)
+        certs.issue(authority, request, "shop", days=2, replace=True)
     (folder / "ca.pem").write_bytes((authority / "ca.pem").read_bytes())
     with pytest.raises(CertificateError, match="expired on"):
         certs.check(folder / "shop.pem", folder / "ca.pem", "shop")

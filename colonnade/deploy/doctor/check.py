@@ -10,7 +10,7 @@ from typing import Literal
 from colonnade.assembly import OwnRows
 from colonnade.config.federation import Federation, Member
 from colonnade.errors import ColonnadeError
-from colonnade.net.mesh import Keys
+from colonnade.net.keys import Keys
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from pathlib import Path
 from colonnade.deploy.doctor.check import Case, Check
 from colonnade.errors import ColonnadeError
 from colonnade.net import certs
-from colonnade.net.mesh import Keys
+from colonnade.net.keys import Keys
 
 FEW_DAYS = 30
 

@@ -19,7 +19,7 @@ from colonnade.config.federation import Federation
 from colonnade.deploy.nvflare import job
 from colonnade.deploy.setup import Setup, prepare, read_rows
 from colonnade.errors import ConfigError, RunError
-from colonnade.net.mesh import Keys
+from colonnade.net.keys import Keys
 from colonnade.wire.policy import Policy
 
 FOLDER, FILE = "colonnade", "site.toml"
