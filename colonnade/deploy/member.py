@@ -61,6 +61,8 @@ def take_part(
                 while (start := session.next_start()) is not None:
                     party = _new_party(setup, start, records.classes)
                     party.journal = run_journal(setup, journal, start.run)
+                    if not setup.elastic:  # where each goes on from its own
+                        party.journal.check_start(start.label)
                     watch_rows(setup, party, journal, start.absent)
                     records.begin(party)
                     if session.play(start, party, partial(_role, setup, party, start.absent)):

@@ -5,12 +5,14 @@ rows.py       keyed names of records, and lists of them
 counts.py     counts per record, and numbers that only rise, both booked ahead
 steps.py      the steps that were begun, and with whom
 met.py        the rows that were evaluated, and by whom
+releases.py   what was released within a privacy budget
 run.py        what one run of the party uses of it
 """
 
 from colonnade.journal.counts import Mark, Tally
 from colonnade.journal.journal import Anchor, Journal, default_place
 from colonnade.journal.met import Meetings
+from colonnade.journal.releases import Releases
 from colonnade.journal.rows import Names
 from colonnade.journal.run import RunJournal
 from colonnade.journal.steps import Steps
@@ -21,6 +23,7 @@ __all__ = [
     "Mark",
     "Meetings",
     "Names",
+    "Releases",
     "RunJournal",
     "Steps",
     "Tally",

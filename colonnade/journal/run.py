@@ -15,9 +15,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from colonnade.errors import BudgetSpent
+from colonnade.errors import BudgetSpent, JournalError
 from colonnade.journal.counts import Tally
 from colonnade.journal.journal import Journal
+from colonnade.journal.releases import Releases
 from colonnade.journal.rows import Names
 
 SIMULATED = "journal"  # the folder in a simulation's run folder
@@ -61,6 +62,22 @@ class RunJournal:
     def tally(self, name: str, records: Names) -> tuple[str, Tally]:
         """The name of this run, and what all runs have counted of these records."""
         return self.run, Tally(self.journal, name, records)
+
+    def releases(self, records: Names) -> Releases:
+        """What was released of these records within a budget, in all runs."""
+        return Releases(self.journal, self.run, records)
+
+    def check_start(self, label: str | None) -> None:
+        """Refuse to begin from nothing (no label) what has released something: it would learn
+        again, and release again."""
+        count = sum(1 for _ in self.journal.entries("release", run=self.run))
+        if count and label is None:
+            raise JournalError(
+                f"run {self.run} is to begin from nothing, and this party has released {count} "
+                "matrices in it, as its journal says: it would release others of the same rows. "
+                "Is a party's checkpoints folder lost? Bring its checkpoints back from a backup, "
+                "or begin a new run, with another --out: it goes on with the budget that is left"
+            )
 
     def names(self, numbers: Tensor, rows: Tensor) -> Names:
         """What these records of the party are called in its journal.

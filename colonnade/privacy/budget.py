@@ -14,9 +14,11 @@ everything else is the same.
 public part are sent without noise, so this is not differentially private training. (b) The
 membership: that the sample is in this group and, with k-means or class groups, why. (c) Its label,
 through (a) and (b). (d) A person at M clients is covered by M budgets, at worst Mε. (e) Anything
-else that is computed from unprotected rows and shown, such as C and PPM. (f) A step that is
-repeated after a crash and does not give the same bits: that release is not counted. (g) Rounding:
-the proof is about real numbers.
+else that is computed from unprotected rows and shown, such as C and PPM. (f) Rounding: the proof is
+about real numbers.
+
+A step that is repeated after a crash with the same bits is the same release; with other bits it is
+another one, and is counted.
 
 One number suffices for a release of many coordinates, because a change of Δ in one coordinate is
 the worst case of a change of Δ in L1. Moving several coordinates is group privacy, step by step,
@@ -31,6 +33,7 @@ import importlib.util
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -68,25 +71,32 @@ def sensitivities(grouping: Grouping, bound: float) -> Tensor:
     return 2 * bound / grouping.sizes.double()
 
 
+class Spender(Protocol):
+    """Where releases are counted."""
+
+    def release(self, epsilon: float, means: Tensor) -> int:
+        """Count the release of these means with ε, or refuse it; returns its number."""
+        ...
+
+
 def release(
-    x: Tensor, grouping: Grouping, bound: float, epsilon: float, budget: Budget, secret: bytes
+    x: Tensor, grouping: Grouping, bound: float, epsilon: float, budget: Spender, secret: bytes
 ) -> Tensor:
     """Steps 1 to 4 for one matrix, l or θ: (rows, width) → (groups, width), ε-private.
 
-    secret  32 bytes that only this party has, `secrets.token_bytes()`, kept in its checkpoints
+    secret  32 bytes that only this party has, from its journal
     """
     means = grouping.means(clip_rows(x, bound))
-    number = budget.spend(epsilon)
+    number = budget.release(epsilon, means)
     scale = sensitivities(grouping, bound) / epsilon  # b of each group
     return secret_laplace(means, scale[:, None], secret, number)
 
 
 @dataclass(frozen=True)
 class Budget:
-    """(ε, δ) for all releases of one party together, and how much of it is spent.
+    """(ε, δ) for all releases of the same rows together, and how much of it is spent.
 
-    `released` is plain data. Budget(8, 1e-6, me.state.setdefault("released", [])) counts in the
-    party's own state, so that checkpoints hold it and a resumed run goes on counting.
+    `released` is plain data; that of a run comes from the party's journal (privacy/release.py).
     """
 
     epsilon: float
@@ -127,6 +137,10 @@ class Budget:
                 return before
         self.released.append([epsilon, count])
         return before
+
+    def release(self, epsilon: float, means: Tensor) -> int:
+        """Count it here alone."""
+        return self.spend(epsilon)
 
     def share(self, count: int) -> float:
         """The ε that each of `count` further releases can have: the largest that just fits."""

@@ -6,15 +6,17 @@
                   or, with `epsilon`: clip, add calibrated noise, count the release      budget
     4. measure    how far the released rows are from the original ones: PPM              noise
 
-The noise of `epsilon` comes from a secret that must survive a crash. A party that drew a new
-secret would release the same rows with different noise, which can be averaged away. So each party
-first keeps its secret in a checkpoint (`prepare`), and nobody goes on before all have done so
-(`all_prepared`, at the hub).
+All noise comes from a secret of the party's journal, never from the seed, which all know. What is
+done again after a crash has the same noise, so that nothing can be averaged away.
+
+The releases of `epsilon` are counted in the journal, too, by record and over all runs. A party that
+has released anything refuses to begin a run from nothing; so each first writes a checkpoint
+(`prepare`), and nobody goes on before all have done so (`all_prepared`, at the hub).
 """
 
 from __future__ import annotations
 
-import secrets
+import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +24,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from colonnade.errors import ConfigError
+from colonnade.errors import BudgetSpent, ColonnadeError, ConfigError
+from colonnade.journal import Releases
 from colonnade.privacy.budget import Budget, release
 from colonnade.privacy.grouping import (
     Grouping,
@@ -32,7 +35,7 @@ from colonnade.privacy.grouping import (
     random_groups,
     single_groups,
 )
-from colonnade.privacy.noise import SECRET_BYTES, generalise, laplace, ppm
+from colonnade.privacy.noise import generalise, ppm, secret_laplace
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
 from colonnade.wire import Kind, Peer
@@ -41,7 +44,7 @@ MEMBERSHIP = Kind("membership", ("rows",), reveals="which rows are alike", dtype
 READY = Kind(
     "ready",
     (),
-    reveals="that a checkpoint holds the sender's secret",
+    reveals="that the sender has a checkpoint to go back to",
     dtype="int64",
     about="nothing",
 )
@@ -80,24 +83,25 @@ class Release:
         if self.epsilon and not me.schedule.checkpoint_epochs:
             raise ConfigError(
                 [
-                    "epsilon needs checkpoints, [checkpoint] epochs = 1: otherwise a resumed run "
-                    "would release everything again"
+                    "epsilon needs checkpoints, [checkpoint] epochs = 1: a run that has released "
+                    "anything cannot begin from nothing"
                 ]
             )
 
     async def prepare(self, me: Party, hub: Peer) -> None:
-        """Keep a secret in a checkpoint, and wait until all parties have."""
+        """Write a checkpoint, and wait until all parties have: from then on nobody needs to begin
+        from nothing."""
         if not self.epsilon:
             return
-        for _ in me.epochs("secret", 1):
-            me.state["secret"] = secrets.token_bytes(SECRET_BYTES).hex()
-        for _ in me.epochs("ready", 1):  # a party thrown back from now on still has its secret
+        for _ in me.epochs("before releases", 1):
+            pass
+        for _ in me.epochs("ready", 1):
             hub.send(READY, torch.tensor(1))
             await hub.recv(READY)
 
     async def all_prepared(self, me: Party, parties: Sequence[Peer]) -> None:
         """The hub's side of `prepare`: it has checkpoints at the same positions."""
-        for _ in me.epochs("secret", int(self.epsilon > 0)):
+        for _ in me.epochs("before releases", int(self.epsilon > 0)):
             pass
         for _ in me.epochs("ready", int(self.epsilon > 0)):
             for peer in parties:
@@ -187,17 +191,57 @@ def protected(me: Party, values: Tensor, groups: Grouping, how: Release) -> Tens
     else:
         told = groups.means(values)
         if how.noise:
-            number = me.state["noises"] = me.state.get("noises", 0) + 1
-            seed = derive(me.schedule.seed, "noise", me.name, number)
-            told = laplace(told, how.noise, torch.Generator().manual_seed(seed))
+            told = secret_laplace(told, how.noise, me.secret("noise"), _number(me))
     return generalise(told, how.generalise) if how.generalise else told
 
 
 def _released(me: Party, values: Tensor, groups: Grouping, how: Release) -> Tensor:
-    budget = Budget(how.epsilon, how.delta, me.state.setdefault("released", []))
-    if "share" not in me.state:
-        me.state["share"] = budget.share(how.planned)
-    secret = bytes.fromhex(me.state["secret"])
-    told = release(values, groups, how.clip, me.state["share"], budget, secret)
-    me.figure(epsilon=budget.spent)
+    if me.journal is None:
+        raise ColonnadeError(f"'{me.name}' has no journal to count releases in")
+    releases = me.journal.releases(me.records("train"))
+
+    def share() -> float:
+        earlier = Budget(how.epsilon, how.delta, releases.spent(by_others=True))
+        return earlier.share(how.planned)
+
+    epsilon = releases.plan(share)
+    if not epsilon:
+        raise BudgetSpent(
+            f"the privacy budget is spent: earlier runs have released these rows with ε = "
+            f"{Budget(how.epsilon, how.delta, releases.spent()).spent:.6g} at δ = {how.delta:g}, "
+            f"and {how.epsilon:g} is allowed for all runs together. Nothing was released. Train "
+            "on other rows, or with a larger epsilon"
+        )
+    secret = me.secret("noise")
+    book = _Book(how.epsilon, how.delta, releases, secret, _number(me))
+    told = release(values, groups, how.clip, epsilon, book, secret)
+    me.figure(epsilon=Budget(how.epsilon, how.delta, releases.spent()).spent)
     return told
+
+
+def _number(me: Party) -> int:
+    """How many matrices this party has released before, in this run; the same after a crash."""
+    number: int = me.state.get("releases", 0)
+    me.state["releases"] = number + 1
+    return number
+
+
+@dataclass(frozen=True)
+class _Book:
+    """Counts one release in the journal: once, however often it is done again with the same
+    numbers."""
+
+    epsilon: float
+    delta: float
+    releases: Releases
+    secret: bytes
+    number: int
+
+    def release(self, epsilon: float, means: Tensor) -> int:
+        content = means.detach().cpu().contiguous().numpy().tobytes()
+        key = f"{self.number} {hmac.digest(self.secret, content, 'sha256').hex()[:32]}"
+        with self.releases.journal.turn():
+            if not self.releases.holds(key):
+                Budget(self.epsilon, self.delta, self.releases.spent()).spend(epsilon)
+                self.releases.book(key, epsilon)
+        return self.number

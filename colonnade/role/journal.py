@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from colonnade.journal import Names
+from colonnade.journal import Names, Releases
 from colonnade.journal.counts import Tally
 
 
@@ -20,6 +20,10 @@ class OwnJournal(Protocol):
 
     def tally(self, name: str, records: Names) -> tuple[str, Tally]:
         """The name of the run, and what all runs have counted of these records under one name."""
+        ...
+
+    def releases(self, records: Names) -> Releases:
+        """What was released of these records within a budget, in all runs."""
         ...
 
     def names(self, numbers: Tensor, rows: Tensor) -> Names:

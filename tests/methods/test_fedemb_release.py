@@ -29,7 +29,7 @@ from fedemb_runs import (
 from torch import Tensor
 
 import colonnade
-from colonnade import config, methods, store
+from colonnade import config, methods
 from colonnade.errors import BudgetSpent, ConfigError
 from colonnade.methods import fedemb
 from colonnade.methods.fedemb import FedEmb
@@ -38,6 +38,7 @@ from colonnade.privacy import release
 from colonnade.privacy.budget import Budget, clip_rows
 from colonnade.privacy.grouping import kmeans_groups
 from colonnade.results.observer import Observer
+from colonnade.role.party import Party
 from colonnade.role.seeds import derive
 from colonnade.wire import ledger
 
@@ -231,14 +232,6 @@ def test_a_clip_that_clips_nothing_is_told() -> None:
     assert not fedemb.caveats(FedEmb())
 
 
-def test_a_shared_start_holds_no_secret(tmp_path: Path) -> None:
-    tree = settings({"epsilon": 4.0})
-    seen = train(tmp_path / "run", tree, starts=tmp_path / "starts")
-    assert seen.parties["party1"].state["secret"]
-    (start,) = (tmp_path / "starts").iterdir()
-    assert "secret" not in store.load(start / "party1")["state"]
-
-
 def test_noisy_kinds_are_declared_randomised() -> None:
     declared = methods.find("fedemb").method.kinds
     assert {k.name for k in declared if k.randomised} == {"noisy_embeddings", "noisy_outputs"}
@@ -248,8 +241,8 @@ def test_clipped_means_with_noise_to_measure(tmp_path: Path) -> None:
     """b = 2C / (members · ε of one release); other noise in every run, client, matrix, round."""
     options = PRIVATE | {"rounds": 2, "groups": 40, "targets": "soft"}
     drawn: list[Tensor] = []
-    for run in ("one", "two"):
-        seen = train(tmp_path / run, settings(options, lr=1e-9))
+    for seed in (1, 2):  # a simulation's secrets follow from it
+        seen = train(tmp_path / f"{seed}", settings(options, lr=1e-9, seed=seed))
         for name, party in seen.clients.items():
             members, own = party.state["membership"], embeddings(party)
             outputs = forward(seen.parts(name)[-1], own).softmax(1)
@@ -268,14 +261,20 @@ def test_clipped_means_with_noise_to_measure(tmp_path: Path) -> None:
         assert all(float((one - other).abs().mean()) > 0.5 for other in drawn[:number])
 
 
+def released(party: Party) -> list[list[float]]:
+    """What a client's journal has of its training rows."""
+    assert party.journal is not None
+    return party.journal.releases(party.records("train")).spent()
+
+
 @pytest.mark.parametrize("delta", [0.0, 1e-5])
 def test_all_rounds_together_spend_the_budget(delta: float, tmp_path: Path) -> None:
     options = PRIVATE | {"delta": delta, "rounds": 2}
     seen = train(tmp_path / "run", settings(options, partition=columns(2)))
     for name, party in seen.clients.items():
-        ((share, count),) = party.state["released"]
+        ((share, count),) = released(party)
         assert count == 4
-        spent = Budget(6.0, delta, party.state["released"]).spent
+        spent = Budget(6.0, delta, released(party)).spent
         assert seen.metrics("epsilon")[name] == spent
         assert 5.99 < spent <= 6.0 * (1 + 1e-9)
         if not delta:
@@ -314,7 +313,7 @@ def test_a_spent_budget_survives_a_resume(place: str, tmp_path: Path) -> None:
     """Stopped in round 1 or 2, before or after its release; what is told twice is the same."""
     tree = settings(PRIVATE | {"rounds": 2}, checkpoint={"epochs": 1})
     seen = stopped(tmp_path / "run", tree, place)
-    first = {name: party.state["secret"] for name, party in seen.clients.items()}
+    first = {name: party.secret("noise") for name, party in seen.clients.items()}
     train(tmp_path / "run", tree, seen=seen, resume=tmp_path / "run")
     told: dict[tuple[str, str, int], list[Tensor]] = {}
     for message in seen.messages:
@@ -325,16 +324,16 @@ def test_a_spent_budget_survives_a_resume(place: str, tmp_path: Path) -> None:
     assert any(len(values) > 1 for values in told.values())
     assert all(torch.equal(values[0], values[-1]) for values in told.values())
     for name, party in seen.clients.items():
-        assert party.state["secret"] == first[name]
-        ((share, count),) = party.state["released"]
+        assert party.secret("noise") == first[name]
+        ((share, count),) = released(party)
         assert count == 4 and share == pytest.approx(1.5, rel=1e-4)
         assert seen.metrics("epsilon")[name] == pytest.approx(6.0, rel=1e-4)
     assert len(set(first.values())) == 3
 
 
-def test_nobody_releases_before_all_have_kept_their_secrets(tmp_path: Path) -> None:
-    """Who is thrown back beyond its secret would release the same rows with other noise. Stopped
-    wherever some client trains for the first time, and gone on with."""
+def test_nobody_releases_before_all_have_a_checkpoint(tmp_path: Path) -> None:
+    """Who has released refuses to begin from nothing, so nobody may have to. Stopped wherever some
+    client trains for the first time, and gone on with."""
     tree = settings(PRIVATE, epochs=2, checkpoint={"epochs": 1})
     for batches in range(1, 3 * 2 * 5, 4):
         seen = stopped(tmp_path / f"{batches}", tree, "training", batches)
