@@ -93,7 +93,7 @@ class Release:
         from nothing."""
         if not self.epsilon:
             return
-        for _ in me.epochs("before releases", 1):
+        for _ in me.epochs("prepared", 1):
             pass
         for _ in me.epochs("ready", 1):
             hub.send(READY, torch.tensor(1))
@@ -101,7 +101,7 @@ class Release:
 
     async def all_prepared(self, me: Party, parties: Sequence[Peer]) -> None:
         """The hub's side of `prepare`: it has checkpoints at the same positions."""
-        for _ in me.epochs("before releases", int(self.epsilon > 0)):
+        for _ in me.epochs("prepared", int(self.epsilon > 0)):
             pass
         for _ in me.epochs("ready", int(self.epsilon > 0)):
             for peer in parties:
