@@ -28,6 +28,8 @@ SAID = ("kind", "sequence", "shape", "dtype", "phase", "epoch", "step", "bytes",
 PREFIX = b"a seal of Colonnade, 1\n"  # no signature for another purpose is one of a seal
 MOST_FLOWS = 1 << 16  # attempts of one statement
 MOST_TEXT = 200
+# One text for equal contents: the shapes of a tree may come in another order.
+_text = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
 
 # ---- what is counted -----------------------------------------------------------------------------
@@ -46,8 +48,7 @@ class Tally:
         return self._first + len(self._heads) - 1
 
     def add(self, row: Mapping[str, Any]) -> None:
-        said = [row[part] for part in SAID]  # the shapes of a tree may come in another order
-        text = json.dumps(said, sort_keys=True, separators=(",", ":"))
+        text = _text([row[part] for part in SAID])
         self._heads.append(hashlib.sha256(self._heads[-1] + text.encode()).digest())
 
     def head(self, count: int) -> str | None:
@@ -137,7 +138,7 @@ class Statement:
 
     def text(self) -> bytes:
         """What is signed."""
-        return PREFIX + json.dumps(asdict(self), sort_keys=True, separators=(",", ":")).encode()
+        return PREFIX + _text(asdict(self)).encode()
 
 
 @dataclass(frozen=True)

@@ -287,6 +287,16 @@ def test_what_the_hub_holds_back_is_missed_and_it_is_named_too(room: Room) -> No
         room["shop"].settle()
 
 
+def test_what_a_hub_adds_between_two_is_found_at_the_next_seal(room: Room) -> None:
+    """A message in shop's name that shop never sent."""
+    room.exchange("shop", "telco")
+    room["telco"].note("shop", "telco", 3)
+    with pytest.raises(
+        Untrusted, match=r"'telco' .* signed that it received 4 messages; there are"
+    ):
+        room["shop"].settle()
+
+
 def test_a_word_that_overtakes_its_messages_waits_for_them(room: Room) -> None:
     """Through the hub, messages and words take two ways."""
     room.exchange("shop", "telco")
