@@ -391,7 +391,13 @@ SPECIAL = [
         {
             "epochs": 1,
             "data": {"name": "breast-cancer", "train_rows": 40, "test_rows": 10},
-            "heteronn": {"encryption": "paillier", "key_bits": 512, "dim": 3, "width": 2},
+            "heteronn": {
+                "encryption": "paillier",
+                "key_bits": 512,
+                "short_key": True,
+                "dim": 3,
+                "width": 2,
+            },
         },
         secret=True,
     ),

@@ -27,8 +27,12 @@ With `encryption = "none"`, the default, the same arithmetic runs on plain numbe
 still learns every W_m α_m and its own δ, and party m its dL/dα_m, which shows the labels: the layer
 hides α_m, W_m and δ, not what follows from them. W_m is hidden by real numbers of the size `mask`,
 so only statistically; its first value is the active party's own draw, so from the first batch a
-layer with width ≥ dim lets it solve for α_m. An active party that breaks the rules gets more:
-whatever it sends in step 2 is opened for it.
+layer with width ≥ dim lets it solve for α_m.
+
+A party that breaks the rules gets more. Whatever the active one sends in step 2 is opened for it. A
+passive one reads δ, and in time W_m, from step 7, if it encrypts other numbers than ε_acc. It gets
+nothing from steps 2 and 5, whatever it packs into a ciphertext, as long as its n is a product of
+two primes as it should be: nobody proves that.
 """
 
 from __future__ import annotations
@@ -53,6 +57,7 @@ from colonnade.role.party import Party
 from colonnade.toml import Bounds, check_bounds
 from colonnade.wire import Kind, Peer
 
+SAFE_BITS = 2048
 Width = Annotated[int, Bounds(least=1)]
 
 
@@ -62,6 +67,7 @@ class HeteroNN:
 
     encryption: str = "none"  # or "paillier"; "none" protects nothing
     key_bits: Annotated[int, Bounds(least=512)] = 2048  # of n; FATE's 1024 are too few today
+    short_key: bool = False  # allow fewer than 2048, which can be broken: for tests alone
     fraction: Annotated[int, Bounds(least=8, most=32)] = 23  # bits behind the point; as in FATE
     fixed_point: bool = False  # encryption = "none": round as the encoding for Paillier does
     # A step's ε_m is uniform between -mask and mask.
@@ -79,6 +85,11 @@ class HeteroNN:
         wrong = []
         if self.key_bits % 64:
             wrong.append(f"key_bits = {self.key_bits}: a multiple of 64")
+        if self.key_bits < SAFE_BITS and not self.short_key:
+            wrong.append(
+                f"key_bits = {self.key_bits} can be broken: take {SAFE_BITS} or more, or in a test "
+                "short_key = true"
+            )
         if any(width < 1 for width in self.hidden):
             wrong.append(f"hidden = {list(self.hidden)}: widths of at least 1")
         if self.fixed_point and not self.clear:
@@ -325,8 +336,8 @@ def passive_sends(cfg: HeteroNN, passives: int) -> list[Kind]:
 
 def caveats(cfg: HeteroNN) -> list[str]:
     plain = "encryption = 'none' hides nothing: this is Hetero-NN's arithmetic on plain numbers"
-    short = f"key_bits = {cfg.key_bits} can be broken: take 2048 or more"
-    return [plain] if cfg.clear else [short] * (cfg.key_bits < 2048)
+    short = f"key_bits = {cfg.key_bits} can be broken: take {SAFE_BITS} or more"
+    return [plain] if cfg.clear else [short] * (cfg.key_bits < SAFE_BITS)
 
 
 METHOD = Method(

@@ -4,7 +4,14 @@
 
 n = p·q is public, r is random; only the party that knows p and q can open [m]. Matrices are
 encrypted number by number in fixed point, as whole numbers, so products are exact. Every answer is
-blinded again with a fresh r, and masks hide a product up to a statistical distance of 2^-50.
+blinded again with a fresh r.
+
+A mask is uniform modulo n: whatever was packed into a ciphertext, a masked product is uniform as
+well, and tells nothing. An answer that its receiver is to read has no mask, but a random multiple
+of 2^128 on top, which covers all but the lowest 128 bits.
+
+Powers with secret exponents are taken by `powmod_sec`, whose time does not depend on them. Products
+with the other party's matrix are not: their time may tell something of it.
 
 Messages are bytes: a digest of the public key, then every ciphertext in a fixed number of bytes.
 Everything that arrives is checked before it is used.
@@ -27,8 +34,7 @@ from colonnade.errors import MaskError, Untrusted
 
 VALUE_BITS = 47  # of a number in fixed point, without its sign
 PRODUCT_BITS = 2 * VALUE_BITS + 16  # of a sum of at most 2^16 products
-MASK_BYTES = 20  # 160 bits: 50 more than a product has
-WORDS = 2  # int64 words of an opened number, which is an integer modulo 2^128
+READ_BITS = 128  # of an answer that is read; a random multiple of 2^128 covers what is above
 WINDOW_BASES = 256  # ciphertexts whose powers are held at once
 SEAL_BYTES = 8  # of the public key's digest, in front of the ciphertexts
 
@@ -55,42 +61,44 @@ class PaillierHolder:
     def open(self, message: Tensor, shape: tuple[int, int], plus: Tensor) -> Tensor:
         added = _at_product_scale(plus, self._fraction, self._name)
         opened = self._decrypted(message, shape)
-        return _to_words([a + b for a, b in zip(opened, added, strict=True)], shape)
+        n = int(self._n)
+        numbers = [(a + b) % n for a, b in zip(opened, added, strict=True)]
+        return _to_words(numbers, shape, n)
 
     def read(self, message: Tensor, shape: tuple[int, int]) -> Tensor:
         unit = 2.0 ** (-2 * self._fraction)
-        opened = [float(number) * unit for number in self._decrypted(message, shape)]
+        numbers = [_centred(a, 1 << READ_BITS) for a in self._decrypted(message, shape)]
+        if any(abs(number) >= 2 << PRODUCT_BITS for number in numbers):
+            raise Untrusted(
+                f"'{self._name}' opened a number that is too large for a product: the ciphertexts "
+                "were made with another key, or changed on the way"
+            )
+        opened = [float(number) * unit for number in numbers]
         return torch.tensor(opened, dtype=torch.float64).reshape(shape)
 
     def _encrypt(self, number: int) -> Any:
         """r^n modulo n² by halves: x^p mod p² is a random one modulo p², and likewise for q."""
+        import gmpy2
+
         squares = self._p**2, self._q**2
         low, high = (
-            pow(1 + secrets.randbelow(int(prime) - 1), prime, square)
+            gmpy2.powmod_sec(1 + secrets.randbelow(int(prime) - 1), prime, square)
             for prime, square in zip((self._p, self._q), squares, strict=True)
         )
         blinding = _combined(low, high, squares, self._square_inverse)
         return (1 + self._n * number) * blinding % self._n**2
 
     def _decrypted(self, message: Tensor, shape: tuple[int, int]) -> list[int]:
-        numbers = [
-            self._decrypt(c)
-            for c in _ciphertexts(message, self._seal, math.prod(shape), self._n, self._name)
-        ]
-        if any(not -(1 << PRODUCT_BITS) < m < 1 << 8 * MASK_BYTES + 1 for m in numbers):
-            raise Untrusted(
-                f"'{self._name}' opened a number that is too large for a product: the ciphertexts "
-                "were made with another key, or changed on the way"
-            )
-        return numbers
+        raw = _ciphertexts(message, self._seal, math.prod(shape), self._n, self._name)
+        return [self._decrypt(c) for c in raw]
 
     def _decrypt(self, ciphertext: Any) -> int:
+        """From 0 to n - 1."""
         low, high = (
             _logarithm(ciphertext, prime) * h % prime
             for prime, h in zip((self._p, self._q), self._h, strict=True)
         )
-        whole = _combined(low, high, (self._p, self._q), self._inverse)
-        return int(whole if 2 * whole < self._n else whole - self._n)
+        return int(_combined(low, high, (self._p, self._q), self._inverse))
 
 
 class PaillierMultiplier:
@@ -110,7 +118,9 @@ class PaillierMultiplier:
         self._seal = _seal(public)
 
     def mask(self, shape: tuple[int, int]) -> Tensor:
-        return _to_tensor(secrets.token_bytes(math.prod(shape) * MASK_BYTES))
+        n = int(self._n)
+        drawn = [secrets.randbelow(n) for _ in range(math.prod(shape))]
+        return _to_tensor(_written(drawn, self._bytes // 2))
 
     def multiply(
         self,
@@ -129,7 +139,7 @@ class PaillierMultiplier:
             rows = [list(column) for column in zip(*rows, strict=True)]
         numbers = _encoded(right, self._fraction, "the active party")
         total = len(rows) * right.shape[1]
-        added = [0] * total if mask is None else _mask_numbers(mask)
+        added = self._covers(total) if mask is None else self._mask_numbers(mask)
         if plus is not None:
             more = _at_product_scale(plus, self._fraction, "the active party")
             added = [a + b for a, b in zip(added, more, strict=True)]
@@ -142,11 +152,26 @@ class PaillierMultiplier:
 
     def unmask(self, words: Tensor, mask: Tensor) -> Tensor:
         unit = 2.0 ** (-2 * self._fraction)
-        numbers, masks = _from_words(words, self._owner), _mask_numbers(mask)
+        n, masks = int(self._n), self._mask_numbers(mask)
+        numbers = _from_words(words, n, self._owner)
         if len(numbers) != len(masks):
             raise Untrusted(f"'{self._owner}' opened {len(numbers)} numbers of {len(masks)}")
-        uncovered = [_centred(a - b) * unit for a, b in zip(numbers, masks, strict=True)]
+        products = [_centred(a - b, n) for a, b in zip(numbers, masks, strict=True)]
+        if any(abs(product) >> READ_BITS for product in products):
+            raise Untrusted(
+                f"'{self._owner}' opened a number that is too large for a product: it has packed "
+                "more than a number into a ciphertext, or opened another one"
+            )
+        uncovered = [float(product) * unit for product in products]
         return torch.tensor(uncovered, dtype=torch.float64).reshape(words.shape[:2])
+
+    def _mask_numbers(self, mask: Tensor) -> list[int]:
+        return _numbers(mask.numpy().tobytes(), self._bytes // 2)
+
+    def _covers(self, count: int) -> list[int]:
+        """Random multiples of 2^128, so large that the sum with a product stays within n."""
+        most = (int(self._n) >> READ_BITS) - 2
+        return [(1 + secrets.randbelow(most)) << READ_BITS for _ in range(count)]
 
     def _encrypt(self, number: int) -> Any:
         """Blinded with a fresh r^n, so that an answer does not show how it was made."""
@@ -196,7 +221,9 @@ class PaillierMultiplier:
 
 def _logarithm(value: Any, prime: Any) -> Any:
     """L(value^(prime - 1) mod prime²), with L(u) = (u - 1) / prime."""
-    return (pow(value, prime - 1, prime * prime) - 1) // prime
+    import gmpy2
+
+    return (gmpy2.powmod_sec(value, prime - 1, prime * prime) - 1) // prime
 
 
 def _combined(low: Any, high: Any, moduli: tuple[Any, Any], inverse: Any) -> Any:
@@ -264,24 +291,22 @@ def _joined(seal: bytes, ciphertexts: Sequence[Any], size: int) -> Tensor:
     return _to_tensor(seal + _written(ciphertexts, size))
 
 
-def _mask_numbers(mask: Tensor) -> list[int]:
-    return _numbers(mask.numpy().tobytes(), MASK_BYTES)
+def _to_words(numbers: Sequence[int], shape: tuple[int, int], n: int) -> Tensor:
+    count = n.bit_length() // 64
+    raw = _written(numbers, 8 * count)
+    return torch.frombuffer(bytearray(raw), dtype=torch.int64).reshape(*shape, count)
 
 
-def _to_words(numbers: Sequence[int], shape: tuple[int, int]) -> Tensor:
-    raw = _written([number % (1 << 128) for number in numbers], 8 * WORDS)
-    return torch.frombuffer(bytearray(raw), dtype=torch.int64).reshape(*shape, WORDS)
+def _from_words(words: Tensor, n: int, name: str) -> list[int]:
+    count = n.bit_length() // 64
+    if words.dtype != torch.int64 or words.dim() != 3 or words.shape[2] != count:
+        raise Untrusted(f"'{name}' sent malformed opened numbers: each must be {count} words")
+    return _numbers(words.cpu().contiguous().numpy().tobytes(), 8 * count)
 
 
-def _from_words(words: Tensor, name: str) -> list[int]:
-    if words.dtype != torch.int64 or words.dim() != 3 or words.shape[2] != WORDS:
-        raise Untrusted(f"'{name}' sent malformed opened numbers: each must be {WORDS} words")
-    return _numbers(words.cpu().contiguous().numpy().tobytes(), 8 * WORDS)
-
-
-def _centred(number: int) -> float:
-    number %= 1 << 128
-    return float(number - (1 << 128) if number >> 127 else number)
+def _centred(number: int, modulus: int) -> int:
+    number %= modulus
+    return number if 2 * number < modulus else number - modulus
 
 
 # ---- bytes ---------------------------------------------------------------------------------------

@@ -301,7 +301,7 @@ def summed(folder: Path, host: str) -> torch.Tensor:
 
 def test_ciphertexts_give_what_plain_numbers_give(tmp_path: Path) -> None:
     within = 1e-7
-    tree, parties = small("paillier", hosts=2, key_bits=512)
+    tree, parties = small("paillier", hosts=2, key_bits=512, short_key=True)
     sealed = colonnade.run(tree, parties=parties, out=tmp_path / "sealed")
     tree, parties = small("none", hosts=2, fixed_point=True)
     plain = colonnade.run(tree, parties=parties, out=tmp_path / "plain")
@@ -327,7 +327,7 @@ def test_ciphertexts_give_what_plain_numbers_give(tmp_path: Path) -> None:
 
 
 def test_bytes_of_ciphertexts_are_on_the_ledger(tmp_path: Path) -> None:
-    tree, parties = small("paillier", key_bits=512)
+    tree, parties = small("paillier", key_bits=512, short_key=True)
     result = colonnade.run(tree, parties=parties, out=tmp_path / "run")
     sizes: dict[str, set[int]] = {}
     for row in ledger.read(tmp_path / "run" / "ledger.jsonl"):
@@ -337,7 +337,7 @@ def test_bytes_of_ciphertexts_are_on_the_ledger(tmp_path: Path) -> None:
     assert sizes["encrypted_product"] == {head + 8 * WIDTH * one}
     assert sizes["encrypted_noise"] == {head + DIM * WIDTH * one}
     assert sizes["encrypted_error"] == {head + DIM * 8 * one}
-    assert sizes["opened_output"] == {3 + 3 * 8 + 8 * WIDTH * 16}
+    assert sizes["opened_output"] == {3 + 3 * 8 + 8 * WIDTH * 512 // 8}
     assert sizes["public_key"] == {3 + 8 + 64}
     assert result.wire["by_kind"]["public_key"]["messages"] == 1
     assert result.wire["by_phase"]["setup"]["messages"] == 1
@@ -366,7 +366,7 @@ def test_the_private_key_stays_where_it_is(tmp_path: Path, monkeypatch: pytest.M
         made.append(self)
 
     monkeypatch.setattr(PaillierHolder, "__init__", remember)
-    tree, parties = small("paillier", key_bits=512)
+    tree, parties = small("paillier", key_bits=512, short_key=True)
     tree |= {"strict": True, "record": [kind.name for kind in heteronn.METHOD.kinds]}
     colonnade.run(
         tree,
@@ -411,7 +411,7 @@ def test_the_first_batch_can_be_solved_for_and_later_ones_cannot(
     monkeypatch.setattr(PaillierHolder, "pack", spied_pack)
     monkeypatch.setattr(PaillierMultiplier, "multiply", spied_multiply)
     monkeypatch.setattr(PaillierMultiplier, "unmask", spied_unmask)
-    tree, parties = small("paillier", key_bits=512, dim=4, width=4)
+    tree, parties = small("paillier", key_bits=512, short_key=True, dim=4, width=4)
     tree["evaluate_every"] = 0
     colonnade.run(tree, parties=parties, out=tmp_path / "run")
     outputs = opened[::2]  # every other one is a gradient
@@ -438,7 +438,7 @@ def test_a_damaged_ciphertext_stops_the_run_with_a_word(
         (PaillierHolder, "pack") if where == "active" else (PaillierMultiplier, "multiply")
     )
     monkeypatch.setattr(owner, name, cut_off)
-    tree, parties = small("paillier", key_bits=512)
+    tree, parties = small("paillier", key_bits=512, short_key=True)
     with pytest.raises((RoleFailed, Untrusted)) as caught:
         colonnade.run(tree, parties=parties, out=tmp_path / "run")
     story = f"{caught.value} {caught.value.__cause__}"
