@@ -10,7 +10,7 @@ The positions are kept in checkpoints, so a resumed run does not align again.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -30,33 +30,29 @@ PHASE, COMMON = "align", "common rows"
 
 
 async def aligned(
-    role: Coroutine[Any, Any, Any],
+    role: Callable[[], Coroutine[Any, Any, Any]],
     me: Party,
     peers: Sequence[Peer],
     options: Alignment,
     truth: Tensor | None = None,
 ) -> Any:
-    """The role, on common rows.
+    """The role, begun on common rows.
 
     peers  all others that bring rows
     truth  in a simulation: what the intersection must be
     """
-    try:
-        for _ in me.epochs(PHASE, 1):
-            me.progress.phase = "setup"  # where the ledger books it
-            if me.names:
-                found = await common_rows(me, peers, me.names, options)
-                if truth is not None and not torch.equal(found, truth):
-                    raise MethodError(
-                        f"'{me.name}' found different rows from those in common: report this bug"
-                    )
-                me.state[COMMON] = found
+    for _ in me.epochs(PHASE, 1):
+        me.progress.phase = "setup"  # where the ledger books it
         if me.names:
-            keep(me, me.state[COMMON])
-    except BaseException:
-        role.close()
-        raise
-    return await role
+            found = await common_rows(me, peers, me.names, options)
+            if truth is not None and not torch.equal(found, truth):
+                raise MethodError(
+                    f"'{me.name}' found different rows from those in common: report this bug"
+                )
+            me.state[COMMON] = found
+    if me.names:
+        keep(me, me.state[COMMON])
+    return await role()
 
 
 def keep(me: Party, rows: Tensor) -> None:
@@ -75,7 +71,7 @@ def keep(me: Party, rows: Tensor) -> None:
             )
     train = me.splits.get("train")
     if train is not None:
-        check_spread(me.name, len(train), me.schedule)
+        check_spread(me.name, len(train), me.schedule, me.fewest)
     labels = None if train is None else train.y
     if labels is not None:
         try:

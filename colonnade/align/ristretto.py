@@ -41,14 +41,18 @@ class NotAPoint(ValueError):
 
 def make(parties: int) -> Secrets:
     """Fresh secrets for one intersection of the sets of so many parties."""
+    return Secrets(library(), blinded=parties > 2)
+
+
+def library() -> Any:
+    """The group's library; without it no rows can be aligned, so ask for it before a run begins."""
     try:
-        rbcl = importlib.import_module("rbcl")
+        return importlib.import_module("rbcl")
     except ImportError as error:
         raise MethodError(
-            f"alignment needs a package that is not installed ({error}): "
-            "pip install 'colonnade[psi]'"
+            f"to find the common rows a package is needed that is not installed ({error}): "
+            "pip install '.[psi]' in a checkout of Colonnade, else 'colonnade[psi]'"
         ) from error
-    return Secrets(rbcl, blinded=parties > 2)
 
 
 class Secrets:

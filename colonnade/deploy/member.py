@@ -15,10 +15,11 @@ from typing import Any
 
 from colonnade.align.phase import aligned
 from colonnade.deploy.connect import connect, signals
+from colonnade.deploy.forecast import exhausted, forbidden
 from colonnade.deploy.memory import open_journal, run_journal, watch_rows
 from colonnade.deploy.records import Records, Say
 from colonnade.deploy.setup import Setup, party_of
-from colonnade.errors import RunError
+from colonnade.errors import ConfigError, RunError
 from colonnade.owner import private
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer
@@ -36,6 +37,7 @@ def take_part(
 ) -> Result:
     """Train with the others; returns when all have ended."""
     settings = setup.settings
+    _foresee(setup, folder)
     if (folder / "weights").exists() and setup.name != setup.federation.hub:
         if say is not None:
             say(f"{folder} is finished; nothing was done. For a new run give another --out")
@@ -73,8 +75,22 @@ def take_part(
     return Result(read_json(folder / "result.json"), folder)
 
 
+def _foresee(setup: Setup, folder: Path) -> None:
+    """Refuse, before anybody is called, a new run that the policy would stop in the middle."""
+    if (folder / "run.json").exists() and not folders.never_began(folder):
+        return  # what it has released so far is its own
+    about = (setup.federation, setup.name, setup.policy, setup.rows)
+    known = setup.settings.align is None and not setup.simulated  # which rows take part
+    problems = [*forbidden(*about), *(exhausted(*about) if known else ())]
+    if problems:
+        raise ConfigError([f"{setup.policy.source}: {said}: {move}" for said, move in problems])
+
+
 def _opened(folder: Path, setup: Setup) -> dict[str, Any]:
     """What an earlier process has left, or a new folder; returns run.json."""
+    if (folder / "run.json").exists() and folders.never_began(folder):
+        with folders.alone(folder):
+            folders.withdraw(folder)  # what was refused then may be right by now
     if not (folder / "run.json").exists():
         _make(folder, setup)
         return {"run": "", "attempt": 0}
@@ -113,9 +129,9 @@ def _role(
     settings, missing = setup.settings, frozenset(absent)
     roles = settings.found.method.roles
     train = roles[party.role].train
-    role = bind(train, party, setup.cast, wire, settings.options, absent=missing)
+    role = partial(bind, train, party, setup.cast, wire, settings.options, absent=missing)
     if settings.align is None:
-        return role
+        return role()
     bringing = [name for name, part in setup.cast.items() if roles[part].rows]
     peers = [Peer(name, wire, name not in missing) for name in bringing if name != party.name]
     return aligned(role, party, peers, settings.align)

@@ -139,11 +139,11 @@ def _role(
     settings, missing = setup.settings, frozenset(absent)
     roles, cast = settings.found.method.roles, setup.cast
     predict = roles[party.role].predict
-    role = bind(predict, party, cast, wire, settings.options, missing, split=SPLIT)
+    role = partial(bind, predict, party, cast, wire, settings.options, missing, split=SPLIT)
     bringing = [name for name, part in cast.items() if roles[part].rows and name not in missing]
     peers = [Peer(name, wire) for name in bringing if name != party.name]
     if settings.align is None or not peers:
-        return role
+        return role()
     return aligned(role, party, peers, settings.align)
 
 

@@ -6,21 +6,21 @@ nothing of anybody else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from math import prod
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from colonnade import assembly, models
-from colonnade.align import kinds_of
+from colonnade.align import ristretto
 from colonnade.assembly import OwnRows, schedule_of
 from colonnade.config import Config
 from colonnade.config.federation import Federation
 from colonnade.data import own
 from colonnade.data.own import OwnFile
+from colonnade.deploy.forecast import fewest, sends_of
 from colonnade.errors import ConfigError, DataError, FederationError, MethodError, RunError
 from colonnade.net import certs
 from colonnade.net.keys import Keys
@@ -132,15 +132,18 @@ def prepare(
     if role.features and not rows.width:
         raise MethodError(f"'{name}' brings no features, but its role in {method.name} needs some")
     _check_network(setup)
+    if settings.align is not None and role.rows:
+        ristretto.library()
     if settings.align is None and "train" in rows.splits:  # else once the common rows are known
-        check_spread(name, len(rows.splits["train"]), schedule_of(settings))
+        least = fewest(federation, name, policy)
+        check_spread(name, len(rows.splits["train"]), schedule_of(settings), least)
     return setup
 
 
 def party_of(setup: Setup, classes: tuple[str, ...], view: View | None) -> Party:
     """The party with its rows, before it has learnt anything."""
     settings = setup.settings
-    return Party(
+    party = Party(
         setup.name,
         setup.cast[setup.name],
         settings.parties.get(setup.name, settings.recipe),
@@ -152,6 +155,9 @@ def party_of(setup: Setup, classes: tuple[str, ...], view: View | None) -> Party
         view,
         setup.rows.names if settings.align is not None else (),
     )
+    if setup.task == "train":
+        party.fewest = fewest(setup.federation, setup.name, setup.policy)
+    return party
 
 
 def read_rows(file: OwnFile | Path | None, shared: Federation, name: str) -> OwnRows:
@@ -183,54 +189,6 @@ def check_data(file: OwnFile | Path | None, shared: Federation, name: str) -> No
             f"colonnade party: '{name}' plays '{shared.cast[name]}', which brings no rows: omit "
             "--data"
         )
-
-
-def sends_of(federation: Federation, name: str) -> tuple[Kind, ...]:
-    """What a member may send: what its policy must allow."""
-    method, options = federation.run.found.method, federation.run.options
-    cast = federation.cast
-    passives = sum(role == "passive" for role in cast.values())
-    sent = method.sent_by(cast[name], options, passives)
-    if federation.run.align is None or not method.roles[cast[name]].rows:
-        return sent
-    return (*sent, *kinds_of(sum(method.roles[role].rows for role in cast.values())))
-
-
-def forbidden(
-    federation: Federation, name: str, policy: Policy, features: int | None = None
-) -> Iterator[tuple[str, str]]:
-    """Why a policy does not let a party play its role, and what to do about it, as far as that is
-    known before the first message. What `bytes` and `releases` leave over is counted at the gate.
-
-    features  numbers per row of the party's own features; None: not known yet
-    """
-    members, sent = federation.names, sends_of(federation, name)
-    for kind, rule in policy.allow.items():
-        for peer in rule.to or ():
-            if peer not in members:
-                said = f"allow.{kind}.to names '{peer}', which is no member"
-                yield said, f"one of {', '.join(members)}"
-        if rule.min_members > len(members):
-            said = f"allow.{kind} asks for {rule.min_members} members; there are {len(members)}"
-            yield said, "lower min_members, or let others join"
-    for one in sent:
-        width = _width(one, federation.run.options)
-        most = policy.allow[one.name].widest(features) if one.name in policy.allow else width
-        if width > most:
-            said = f"allow.{one.name} lets out {most} numbers per row; {width} would be sent"
-            yield said, "choose a smaller embedding, or change `width` or `width_ratio`"
-    if denied := [one.name for one in sent if one.name not in policy.allow]:
-        said = f"{policy.source} keeps inside {', '.join(denied)}, which this party must send"
-        yield said, "add [allow.…] for each, or the run will stop"
-
-
-def _width(kind: Kind, options: Any) -> int:
-    """Numbers per row of its messages, where the options name all dimensions; else 0."""
-    first, *others = kind.shape or ("",)
-    if first != "batch":
-        return 0
-    sizes = [size if isinstance(size, int) else getattr(options, size, 0) for size in others]
-    return prod(size if isinstance(size, int) else 0 for size in sizes)
 
 
 def _check_network(setup: Setup) -> None:

@@ -163,8 +163,10 @@ METHOD = Method(
     summary="prediction aggregation: every party's own class scores, averaged at the label holder",
     options=AggVFL,
     roles={
-        "active": Role(active, active_predict, features=False, sends=lambda *_: (GRADIENT,)),
-        "passive": Role(passive, passive_predict, sends=lambda *_: (SCORES,)),
+        "active": Role(
+            active, active_predict, features=False, sends=lambda *_: (GRADIENT,), every_epoch=True
+        ),
+        "passive": Role(passive, passive_predict, sends=lambda *_: (SCORES,), every_epoch=True),
     },
     kinds=(SCORES, GRADIENT),
     cast=known_parties,

@@ -398,8 +398,8 @@ METHOD = Method(
     summary="a network of its own kind at every party, trained on the masked mean embedding",
     options=Easter,
     roles={
-        "active": Role(active, active_predict, sends=active_sends),
-        "passive": Role(passive, passive_predict, sends=passive_sends),
+        "active": Role(active, active_predict, sends=active_sends, every_epoch=True),
+        "passive": Role(passive, passive_predict, sends=passive_sends, every_epoch=True),
     },
     kinds=(
         EMBEDDING,

@@ -345,8 +345,10 @@ METHOD = Method(
     summary="split learning through FATE's interactive layer; unprotected unless encryption is set",
     options=HeteroNN,
     roles={
-        "active": Role(active, active_predict, features=False, sends=active_sends),
-        "passive": Role(passive, passive_predict, sends=passive_sends),
+        "active": Role(
+            active, active_predict, features=False, sends=active_sends, every_epoch=True
+        ),
+        "passive": Role(passive, passive_predict, sends=passive_sends, every_epoch=True),
     },
     kinds=messages.KINDS,
     cast=cast,

@@ -126,8 +126,8 @@ METHOD = Method(
     summary="split learning over image tiles: maps up, gradients down, for every batch",
     options=SplitConv,
     roles={
-        "active": Role(active, active_predict, sends=lambda *_: (GRADIENT,)),
-        "passive": Role(passive, passive_predict, sends=lambda *_: (PLACE, MAPS)),
+        "active": Role(active, active_predict, sends=lambda *_: (GRADIENT,), every_epoch=True),
+        "passive": Role(passive, passive_predict, sends=lambda *_: (PLACE, MAPS), every_epoch=True),
     },
     kinds=(PLACE, MAPS, GRADIENT),
     network=Network("vgg16", images=True),

@@ -153,8 +153,10 @@ METHOD = Method(
     summary="split learning: bottoms at all parties, one top at the label holder",
     options=SplitNN,
     roles={
-        "active": Role(active, active_predict, features=False, sends=lambda *_: (GRADIENT,)),
-        "passive": Role(passive, passive_predict, sends=lambda *_: (EMBEDDING,)),
+        "active": Role(
+            active, active_predict, features=False, sends=lambda *_: (GRADIENT,), every_epoch=True
+        ),
+        "passive": Role(passive, passive_predict, sends=lambda *_: (EMBEDDING,), every_epoch=True),
     },
     kinds=(EMBEDDING, GRADIENT),
     membership=Membership(absent=True),

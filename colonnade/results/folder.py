@@ -122,6 +122,11 @@ def reopen(folder: Path, settings: Config) -> dict[str, Any]:
     if (folder / "weights").exists():
         raise RunError(f"{folder} is finished: there is nothing to resume")
     if manifest.get("config_sha256") != settings.sha256():
+        if "party" in manifest:
+            raise RunError(
+                f"{folder} was begun with another federation file, method file or network file. Go "
+                "on with those, or give another --out for a new run, at every party"
+            )
         raise RunError(
             f"{folder} was made by another configuration or method file. To go on with its own: "
             f"colonnade run --resume {folder}"
@@ -129,6 +134,15 @@ def reopen(folder: Path, settings: Config) -> dict[str, Any]:
     if not (folder / "ledger.jsonl").exists():
         raise RunError(f"{folder} has lost its ledger.jsonl, which says what was sent before")
     return manifest
+
+
+def never_began(folder: Path) -> bool:
+    """Whether it is a party's, and no run has begun in it: nobody came, or somebody refused."""
+    try:
+        manifest = read_json(folder / "run.json")
+    except RunError:  # damaged: whoever goes on in it is told
+        return False
+    return "party" in manifest and not manifest.get("run")
 
 
 def check_format(folder: Path) -> dict[str, Any]:

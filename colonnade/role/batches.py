@@ -83,13 +83,21 @@ def spread(rows: int, size: int, batching: Batching) -> list[int]:
     return [least + (number < more) for number in range(count)]
 
 
-def check_spread(owner: str, rows: int, schedule: Schedule) -> None:
-    """Refuse to train with batches of one row; only the papers' batches may be such."""
-    smallest = min(spread(rows, schedule.batch_size, schedule.batching), default=FEWEST)
-    if smallest < FEWEST and schedule.batching != "papers":
+def check_spread(owner: str, rows: int, schedule: Schedule, fewest: int = FEWEST) -> None:
+    """Refuse to train with batches of one row, which only the papers' batches may be, or of fewer
+    rows than the party's policy allows."""
+    smallest = min(spread(rows, schedule.batch_size, schedule.batching), default=fewest)
+    least = fewest if fewest > FEWEST or schedule.batching != "papers" else 1
+    if smallest < least:
         said = f"batch_size = {schedule.batch_size} of {rows} training rows of '{owner}' makes"
-        move = f"batch_size = {2 * FEWEST - 1} or more does not" if rows > 1 else "bring more rows"
-        raise ConfigError([f"{said} a batch of one row: {move}"])
+        said += " a batch of one row" if smallest == 1 else f" a batch of {smallest} rows"
+        said += f", and its policy requires {fewest}" if fewest > FEWEST else ""
+        move = f"batch_size = {2 * least - 1} or more does not"
+        if rows < least:
+            move = "bring more rows"
+        elif schedule.batching == "papers":
+            move = 'choose another batch_size, or batching = "even"'
+        raise ConfigError([f"{said}: {move}"])
 
 
 def batched(

@@ -29,6 +29,9 @@ class Role:
     rows: bool = True  # False: a helper of the protocol, such as a server, which brings none
     # (options, number of passive parties): the Kinds it may send; None: all of the method's Kinds
     sends: Callable[[Any, int], Sequence[Kind]] | None = None
+    # Each of its Kinds about a batch leaves once per batch of every epoch, to each passive party or
+    # to the active one: so a policy's `releases` can be compared with the epochs before a run
+    every_epoch: bool = False
 
 
 def active_and_passives(parties: Sequence[str], holder: str, options: Any) -> dict[str, str]:

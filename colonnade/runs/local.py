@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -139,9 +140,9 @@ def _starter(settings: Config, assembly: Assembly) -> local.Start:
 
     def start(party: Party, wire: Wire) -> Any:
         program = method.roles[party.role].train
-        role = bind(program, party, assembly.cast, wire, settings.options)
+        role = partial(bind, program, party, assembly.cast, wire, settings.options)
         if options is None or not truth:
-            return role
+            return role()
         peers = [Peer(name, wire) for name in truth if name != party.name]
         return phase.aligned(role, party, peers, options, truth.get(party.name))
 

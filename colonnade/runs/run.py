@@ -11,6 +11,7 @@ from typing import Any
 
 from colonnade import config as configuration
 from colonnade import store
+from colonnade.align import ristretto
 from colonnade.assembly import Assembly, from_catalogue, from_files, from_memory
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY
@@ -125,6 +126,8 @@ def _check(
     settings: Config, assembly: Assembly, runtime: Runtime | None, lose: Mapping[str, int]
 ) -> None:
     """Whether these parties can be run that way."""
+    if settings.align is not None and any(party.names for party in assembly.parties.values()):
+        ristretto.library()
     for name in lose:
         if name not in assembly.parties:
             known = ", ".join(assembly.parties)

@@ -532,7 +532,7 @@ def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
         raise ImportError(f"No module named '{package}'")
 
     monkeypatch.setattr("importlib.import_module", missing)
-    with pytest.raises(MethodError, match=r"pip install 'colonnade\[psi\]'"):
+    with pytest.raises(MethodError, match=r"pip install '\.\[psi\]' in a checkout"):
         ristretto.make(2)
 
 

@@ -6,7 +6,7 @@ import gc
 import hashlib
 import json
 import types
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -325,8 +325,15 @@ def test_every_message_about_rows_tells_the_gate_which(
     monkeypatch.setattr(local.Mailboxes, "open", open_all)
     monkeypatch.setattr(Gate, "check", check)
     result = train(tmp_path / "run", method, epochs=2, absence=False)
+    found = methods.find(method).method
+    passives = [name for name, role in result.content["roles"].items() if role == "passive"]
     for party, kind in told:
-        assert counted(result.path / "journal" / party, f"releases of {kind}"), (party, kind)
+        entries = counted(result.path / "journal" / party, f"releases of {kind}")
+        assert entries, (party, kind)
+        role = result.content["roles"][party]
+        if found.roles[role].every_epoch:  # as the doctor forecasts
+            trained = sum(int(e["times"]) for e in entries if ", train, " in str(e["key"]))
+            assert trained == 2 * (1 if role == "passive" else len(passives)), (party, kind)
     colonnade.load(result.path).predict()
 
 
@@ -347,12 +354,12 @@ def interrupt_after(patch: pytest.MonkeyPatch, steps: int) -> None:
     patch.setattr(Party, "_set_rates", counted)
 
 
-def counted(place: Path, name: str) -> int:
-    """How many entries about a name a party's journal has."""
+def counted(place: Path, name: str) -> list[Mapping[str, Any]]:
+    """What a party's journal has counted under a name."""
     journal = Journal(place)
     found = list(journal.entries("count", name=name))
     journal.close()
-    return len(found)
+    return found
 
 
 def refuses_two(method: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import sys
 import tempfile
 import time
 from collections import namedtuple
@@ -18,10 +19,12 @@ from typing import Any
 import pytest
 
 from colonnade import assembly
+from colonnade.align.ids import one_spelling
 from colonnade.cli.main import main
 from colonnade.config import federation
 from colonnade.config.federation import Federation, Member
 from colonnade.deploy.doctor import Check, Mine, examine, network
+from colonnade.journal import Journal, Tally
 from colonnade.net import certs
 from colonnade.net.mesh import Keys, Mesh
 from colonnade.results import folder
@@ -296,6 +299,86 @@ def test_policies(two: Two, text: str | None, verdict: str, said: str) -> None:
     assert check.verdict == verdict and said in check.found
 
 
+ALIGNED = {
+    "method": "splitnn",
+    "epochs": 40,
+    "batch_size": 32,
+    "splitnn": {"dim": 4},
+    "align": {"minimum": 10},
+}
+PSI = "".join(f"[allow.psi_{name}]\n" for name in ("opening", "table", "count", "common", "places"))
+
+
+@pytest.mark.parametrize(
+    ("limits", "aligned", "said", "move"),
+    [
+        ("releases = 40", False, "", ""),
+        ("releases = 15", False, "40 epochs release a row 40 times", "allow `releases` = 40"),
+        ("releases = 15", True, "40 epochs release a row 40 times", "or train 15 epochs"),
+        ("numbers = 159", True, "40 releases of 4 numbers are 160", "allow `numbers` = 160"),
+        ("min_batch = 33", True, "no batch has more than 32", "batch_size = 65 or more"),
+        ("min_batch = 30", False, "rows in batches of 32 make one of 2", "batch_size = 59"),
+        ("bytes = 20_000", False, "40 epochs of", "more `bytes`"),
+    ],
+)
+def test_what_a_run_will_need_is_known_before_it(
+    two: Two, limits: str, aligned: bool, said: str, move: str
+) -> None:
+    """40 epochs over 60 rows, of which about 50 train."""
+    run = {**ALIGNED, "data": {"test": 0.15}}
+    if not aligned:
+        del run["align"]
+    two.write(run=run)
+    points = f"{PSI}[allow.psi_points]\n" if aligned else ""
+    (two.folder / "shop.toml").write_text(f"{points}[allow.embedding]\n{limits}\n")
+    first, *_ = two.check("shop")["policy"]
+    assert first.verdict == ("problem" if said else "ok")
+    assert said in first.found and move in first.move
+
+
+def test_an_alignment_is_told_its_bytes_and_never_to_train_less(two: Two) -> None:
+    two.write(run=ALIGNED)
+    for limit, said in (
+        (1_000, "60 own ids alone take 1,939"),
+        (3_000, "the alignment needs 3,878 if all have 60 ids"),
+        (3_878, ""),
+    ):
+        text = f"{PSI}[allow.embedding]\n[allow.psi_points]\nbytes = {limit}\n"
+        (two.folder / "shop.toml").write_text(text)
+        (check,) = two.check("shop")["policy"]
+        assert check.verdict == ("problem" if said else "ok") and said in check.found
+        assert "epochs" not in check.move
+        assert not said or "allow `bytes` = 3878" in check.move
+
+
+def test_what_earlier_runs_have_left(two: Two) -> None:
+    """Ten of the records that train have left 12 times; 3 of 15 remain, and the run needs 10."""
+    two.write(run={"method": "splitnn", "epochs": 10, "splitnn": {"dim": 4}})
+    limits = f'journal = "{two.folder / "journal"}"\n[allow.embedding]\nreleases = 15\n'
+    (two.folder / "shop.toml").write_text(limits)
+    assert two.only("shop", "policy").verdict == "ok"
+    assert not (two.folder / "journal").exists()  # looking leaves nothing behind
+    rows = two.mine("shop").rows(federation.load(two.file))  # type: ignore[misc]
+    journal = Journal(two.folder / "journal")
+    names = journal.names(one_spelling(rows.names))[rows.splits["train"].ids[:10].numpy()]
+    Tally(journal, "releases of embedding", names).book("then", times=12)
+    journal.close()
+    check = two.only("shop", "policy")
+    assert check.verdict == "problem" and f"10 of {len(rows.splits['train'])} rec" in check.found
+    assert "up to 12 times, and this run needs 10 more" in check.found
+    assert "allow `releases` = 22" in check.move
+
+
+def test_an_alignment_without_its_package(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    two.write(run=ALIGNED)
+    text = f"{PSI}[allow.embedding]\n[allow.psi_points]\n"
+    (two.folder / "shop.toml").write_text(text)
+    monkeypatch.setitem(sys.modules, "rbcl", None)
+    check = two.only("shop", "alignment")
+    assert check.verdict == "problem" and "not installed" in check.found
+    assert "pip install '.[psi]' in a checkout" in check.move
+
+
 def test_a_policy_for_all_in_the_federation_file(two: Two) -> None:
     text = two.file.read_text() + "\n[policy.allow.embedding]\n[policy.allow.gradient]\n"
     two.file.write_text(text)
@@ -336,6 +419,9 @@ def test_run_folders(two: Two) -> None:
     (out / "thesis.tex").unlink()
     out.rmdir()
     settings = federation.load(two.file).run
+    folder.create(out, settings, overwrite=False, run="", party="bank")
+    assert "was made for a run that has not begun" in two.only("bank", "run folder").found
+    shutil.rmtree(out)
     folder.create(out, settings, overwrite=False)
     assert "will go on after attempt 1" in two.only("bank", "run folder").found
     two.write(run={"method": "splitnn", "epochs": 4})

@@ -113,6 +113,19 @@ def test_a_batch_of_one_row_is_refused(rows: int, size: int) -> None:
         check_spread("bank", rows, schedule(int(said)))  # the advice, followed
 
 
+@pytest.mark.parametrize(("rows", "size"), [(33, 32), (21, 10), (5, 9)])
+def test_a_batch_that_a_policy_does_not_allow_is_refused(rows: int, size: int) -> None:
+    def schedule(size: int, **more: Any) -> Schedule:
+        return Schedule(seed=1, epochs=1, batch_size=size, **more)
+
+    with pytest.raises(ConfigError, match="and its policy requires 20") as caught:
+        check_spread("bank", rows, schedule(size), 20)
+    for said in re.findall(r"batch_size = (\d+) or more", str(caught.value)):
+        check_spread("bank", rows, schedule(int(said)), 20)
+    with pytest.raises(ConfigError, match=r"a batch of (one row|5 rows), and its policy"):
+        check_spread("bank", rows, schedule(size, batching="papers"), 20)
+
+
 def test_an_order_of_its_own_differs_between_parties() -> None:
     assert ids(party("bank"), shared=False) != ids(party("shop"), shared=False)
 

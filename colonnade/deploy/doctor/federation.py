@@ -13,8 +13,8 @@ from colonnade.deploy.doctor.code import of_federation
 from colonnade.deploy.doctor.keys import certificates, key_files, signing_key
 from colonnade.deploy.doctor.machine import disk, run_folder, software
 from colonnade.deploy.doctor.network import engine, own_port, peers
-from colonnade.deploy.doctor.offer import data, permissions, together
-from colonnade.deploy.setup import sends_of
+from colonnade.deploy.doctor.offer import alignment, data, permissions, together
+from colonnade.deploy.forecast import sends_of
 from colonnade.errors import ColonnadeError, FederationError
 
 
@@ -45,6 +45,7 @@ def _party(case: Case) -> list[Check]:
     rows, about_rows = data(case)  # which the policy's limits refer to
     policy, about_policy = permissions(case, rows)
     found = [*certificates(case), *key_files(case), signing_key(case), *about_policy, about_rows]
+    found += alignment(case)
     if rows is not None and no_problem(found):
         found.append(together(case, rows, policy))
     if not case.mine.server:  # whose jobs have each a folder of their own

@@ -32,6 +32,9 @@ def run_folder(case: Case) -> Check:
         manifest = folders.check_format(out)
     except RunError as error:
         return Check("run folder", "problem", str(error), "choose another --out")
+    if folders.never_began(out):
+        said = f"{out} was made for a run that has not begun: a new one will take its place"
+        return Check("run folder", "ok", said)
     if (out / "weights").exists():
         move = "for a new run give another --out, at every party"
         return Check("run folder", "warning", f"{out} holds a finished run", move)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from colonnade.align import ristretto
 from colonnade.assembly import OwnRows, no_rows
 from colonnade.deploy.doctor.check import Case, Check, problems
-from colonnade.deploy.setup import forbidden, prepare, sends_of
-from colonnade.errors import ColonnadeError, ConfigError
+from colonnade.deploy.forecast import doubtful, exhausted, forbidden, sends_of
+from colonnade.deploy.setup import prepare
+from colonnade.errors import ColonnadeError, ConfigError, MethodError
 from colonnade.report import units
+from colonnade.results.folder import never_began
 from colonnade.wire.policy import Policy
 
 
@@ -26,11 +29,10 @@ def permissions(case: Case, rows: OwnRows | None) -> tuple[Policy | None, list[C
             Check("policy", "problem", said, "give --policy FILE, or [policy] in the file")
         ]
     needed = [kind.name for kind in sends_of(case.federation, case.me.name)]
-    width = None if rows is None else rows.width
-    found = [
-        Check("policy", "problem", said, move)
-        for said, move in forbidden(case.federation, case.me.name, policy, width)
-    ]
+    about = (case.federation, case.me.name, policy, rows)
+    begun = (case.out / "run.json").exists() and not never_began(case.out)  # its own releases
+    wrong = [*forbidden(*about), *doubtful(*about), *([] if begun else exhausted(*about))]
+    found = [Check("policy", "problem", said, move) for said, move in wrong]
     if not found:
         said = f"{policy.source} allows what is sent: {', '.join(needed) or 'nothing'}"
         found.append(Check("policy", "ok", said))
@@ -75,6 +77,18 @@ def data(case: Case) -> tuple[OwnRows | None, Check]:
         said = "; ".join([said, *rows.warnings])
         return rows, Check("data", "warning", said, "see whether that is meant")
     return rows, Check("data", "ok", said)
+
+
+def alignment(case: Case) -> list[Check]:
+    """Whether the common rows can be found on this machine."""
+    if case.federation.run.align is None or not case.federation.role(case.me.name).rows:
+        return []
+    try:
+        ristretto.library()
+    except MethodError as error:
+        said, _, move = str(error).partition(": ")
+        return [Check("alignment", "problem", said, move)]
+    return []
 
 
 def together(case: Case, rows: OwnRows, policy: Policy | None) -> Check:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from colonnade import config as configuration
 from colonnade import toml
-from colonnade.align import kinds_of
+from colonnade.align import kinds_of, ristretto
 from colonnade.align.phase import keep, plainly
 from colonnade.assembly import from_catalogue, from_files
 from colonnade.config import Config
@@ -17,7 +17,7 @@ from colonnade.data.own import OwnFile
 from colonnade.deploy.doctor.check import Check, problems
 from colonnade.deploy.doctor.code import of_run
 from colonnade.deploy.doctor.machine import software
-from colonnade.errors import ColonnadeError, ConfigError
+from colonnade.errors import ColonnadeError, ConfigError, MethodError
 
 MOST_NOTES = 24  # lines about one party's file
 
@@ -65,6 +65,13 @@ def _own_file(party: str, file: OwnFile) -> Iterator[Check]:
 
 def _rows_of(run: Config) -> Iterator[Check]:
     """What would be trained on, and what would cross."""
+    if run.align is not None and run.files:
+        try:
+            ristretto.library()
+        except MethodError as error:
+            said, _, move = str(error).partition(": ")
+            yield Check("alignment", "problem", said, move)
+            return
     try:
         assembly = from_files(run) if run.files else from_catalogue(run)
         names = {n: party.names for n, party in assembly.parties.items() if party.names}

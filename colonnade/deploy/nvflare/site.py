@@ -33,10 +33,11 @@ from colonnade.config import Config, check_name
 from colonnade.config.federation import Federation, split_address
 from colonnade.deploy import member
 from colonnade.deploy.connect import facts_of
+from colonnade.deploy.forecast import forbidden
 from colonnade.deploy.nvflare import job, sitefile
 from colonnade.deploy.nvflare.sitefile import Workplace
 from colonnade.deploy.nvflare.tunnel import Tunnel
-from colonnade.deploy.setup import Setup, forbidden
+from colonnade.deploy.setup import Setup
 from colonnade.errors import (
     CertificateError,
     ColonnadeError,
@@ -116,7 +117,7 @@ class Site(Executor):  # type: ignore[misc]  # NVFlare has no types
         simulated = bool(file.run)  # a site that is there for one run
         self._setup = replace(setup, runtime="nvflare", token=self._run, simulated=simulated)
         self._out = sitefile.run_folder(place, file, folder, self._run)
-        denied = forbidden(shared, party, setup.policy, setup.rows.width)
+        denied = forbidden(shared, party, setup.policy, setup.rows)
         why = "; ".join(said for said, _ in denied)
         problem = f"its policy forbids this job: {why}" if why else ""
         if not problem and not self._relay:

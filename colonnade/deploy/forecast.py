@@ -1,0 +1,204 @@
+"""What a run will need of a party's policy, known before anybody is called.
+
+    forbidden   what will certainly be denied, or refused later
+    doubtful    what will be denied if the others bring as many ids as this party
+    exhausted   what earlier runs have left too little of
+
+Each is said with the next move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from math import prod
+from typing import Any
+
+from colonnade.align import kinds_of
+from colonnade.align.ids import one_spelling
+from colonnade.align.lists import CHUNK_BYTES
+from colonnade.align.points import POINTS
+from colonnade.align.ristretto import WIDTH
+from colonnade.assembly import OwnRows, schedule_of
+from colonnade.config.federation import Federation
+from colonnade.journal import Journal, RunJournal, Tally, default_place
+from colonnade.journal.journal import FILE
+from colonnade.role.batches import FEWEST, spread
+from colonnade.wire import DTYPES, Kind, codec
+from colonnade.wire.policy import Allow, Policy
+
+Problem = tuple[str, str]  # what is wrong, and what to do about it
+
+
+def sends_of(federation: Federation, name: str) -> tuple[Kind, ...]:
+    """What a member may send: what its policy must allow."""
+    method, options = federation.run.found.method, federation.run.options
+    cast = federation.cast
+    sent = method.sent_by(cast[name], options, _passives(federation))
+    if federation.run.align is None or not method.roles[cast[name]].rows:
+        return sent
+    return (*sent, *kinds_of(len(_bringing(federation))))
+
+
+def forbidden(
+    federation: Federation, name: str, policy: Policy, rows: OwnRows | None = None
+) -> Iterator[Problem]:
+    """Why a policy does not let a party play its role.
+
+    rows  the party's own; None: not known yet
+    """
+    members, sent = federation.names, sends_of(federation, name)
+    for kind, rule in policy.allow.items():
+        for peer in rule.to or ():
+            if peer not in members:
+                said = f"allow.{kind}.to names '{peer}', which is no member"
+                yield said, f"one of {', '.join(members)}"
+        if rule.min_members > len(members):
+            said = f"allow.{kind} asks for {rule.min_members} members; there are {len(members)}"
+            yield said, "lower min_members, or let others join"
+    for one in sent:
+        if one.name in policy.allow:
+            yield from _beyond(federation, name, one, policy.allow[one.name], rows)
+    if denied := [one.name for one in sent if one.name not in policy.allow]:
+        said = f"{policy.source} keeps inside {', '.join(denied)}, which this party must send"
+        yield said, "add [allow.…] for each, or the run will stop"
+
+
+def doubtful(
+    federation: Federation, name: str, policy: Policy, rows: OwnRows | None
+) -> Iterator[Problem]:
+    """What the alignment needs if the others have as many ids."""
+    rule = policy.allow.get(POINTS.name)
+    if rows is None or not rule or not rule.bytes or POINTS not in sends_of(federation, name):
+        return
+    hops = len(_bringing(federation))
+    needed = hops * _points(rows.count)
+    if _points(rows.count) <= rule.bytes < needed:
+        yield (
+            f"allow.{POINTS.name} lets out {rule.bytes:,} bytes; the alignment needs {needed:,} if "
+            f"all have {rows.count:,} ids, as here: each id passes {hops} parties",
+            f"allow `bytes` = {needed}, for [allow.{POINTS.name}]",
+        )
+
+
+def exhausted(
+    federation: Federation, name: str, policy: Policy, rows: OwnRows | None
+) -> Iterator[Problem]:
+    """What earlier runs have left too little of, for a run that begins now."""
+    place = policy.journal or default_place(federation.name, name)
+    limited = {k: r for k, r in policy.allow.items() if r.releases}
+    if rows is None or not limited or not rows.names or not (place / FILE).exists():
+        return
+    train = rows.splits.get("train")
+    if train is None:
+        return
+    with closing(Journal(place)) as journal:
+        names = RunJournal(lambda: journal, "", one_spelling(rows.names)).names(train.ids, train.x)
+        for kind in sends_of(federation, name):
+            needed = releases_of(federation, name, kind)
+            if kind.name not in limited or not needed:
+                continue
+            most = limited[kind.name].releases
+            counts = Tally(journal, f"releases of {kind.name}", names).counts
+            over = int(((counts > 0) & (counts + needed > most)).sum())
+            if over:
+                spent = int(counts.max())
+                yield (
+                    f"allow.{kind.name}.releases = {most}: earlier runs have released {over:,} of "
+                    f"{len(names):,} records up to {spent} times, and this run needs {needed} more",
+                    f"allow `releases` = {spent + needed}, or train on records that were not "
+                    "released before",
+                )
+
+
+def fewest(federation: Federation, name: str, policy: Policy) -> int:
+    """The fewest rows that a training batch may have, as the policy wants it."""
+    sent = {kind.name for kind in sends_of(federation, name) if kind.about == "batch"}
+    return max(FEWEST, *(r.min_batch for k, r in policy.allow.items() if k in sent), 0)
+
+
+def releases_of(federation: Federation, name: str, kind: Kind) -> int:
+    """How often a training row leaves as this Kind in one run; 0: not known beforehand."""
+    if kind.about != "batch" or not federation.role(name).every_epoch:
+        return 0
+    peers = 1 if federation.cast[name] == "passive" else _passives(federation)
+    return federation.run.run.epochs * peers
+
+
+def _beyond(
+    federation: Federation, name: str, kind: Kind, rule: Allow, rows: OwnRows | None
+) -> Iterator[Problem]:
+    """What of one Kind goes beyond its rule."""
+    run, where = federation.run.run, f"allow.{kind.name}"
+    width = _width(kind, federation.run.options)
+    widest = rule.widest(None if rows is None else rows.width)
+    if width > widest:
+        said = f"{where} lets out {widest} numbers per row; {width} would be sent"
+        yield said, "choose a smaller embedding, or change `width` or `width_ratio`"
+    needed = releases_of(federation, name, kind)
+    if rule.releases and needed > rule.releases:
+        said = (
+            f"{where}.releases = {rule.releases}; {run.epochs} epochs release a row {needed} times"
+        )
+        less = run.epochs * rule.releases // needed
+        yield said, f"allow `releases` = {needed}" + (f", or train {less} epochs" if less else "")
+    if rule.numbers and needed * width > rule.numbers:
+        said = f"{where}.numbers = {rule.numbers}; {needed} releases of {width} numbers are"
+        yield f"{said} {needed * width}", f"allow `numbers` = {needed * width}, or send fewer"
+    if kind.about == "batch" and rule.min_batch > run.batch_size:
+        said = f"{where}.min_batch = {rule.min_batch}, and no batch has more than {run.batch_size}"
+        yield said, f"batch_size = {2 * rule.min_batch - 1} or more, or a lower `min_batch`"
+    if rows is None:
+        return
+    if kind is POINTS and rule.bytes and rule.bytes < (least := _points(rows.count)):
+        said = f"{where} lets out {rule.bytes:,} bytes; {rows.count:,} own ids alone take {least:,}"
+        hops = len(_bringing(federation))
+        yield said, f"allow `bytes` = {hops * least}: each id passes {hops} parties"
+    if federation.run.align is None and "train" in rows.splits:
+        yield from _of_known_rows(federation, kind, rule, rows, needed * width)
+
+
+def _of_known_rows(
+    federation: Federation, kind: Kind, rule: Allow, rows: OwnRows, numbers: int
+) -> Iterator[Problem]:
+    """The same where nobody needs to find out which rows take part."""
+    run, where, schedule = federation.run.run, f"allow.{kind.name}", schedule_of(federation.run)
+    count = len(rows.splits["train"])
+    size = DTYPES[kind.dtype].itemsize if kind.dtype in DTYPES else 1
+    if rule.bytes and rule.bytes < (least := numbers * count * size):
+        said = f"{where} lets out {rule.bytes:,} bytes; {run.epochs} epochs of {count:,} rows need"
+        yield f"{said} more than {least:,}", "allow more `bytes`, or train for fewer epochs"
+    smallest = min(spread(count, run.batch_size, schedule.batching), default=rule.min_batch)
+    if kind.about == "batch" and smallest < rule.min_batch <= run.batch_size:
+        said = f"{where}.min_batch = {rule.min_batch}, and {count:,} rows in batches of"
+        move = f"batch_size = {2 * rule.min_batch - 1} or more, or a lower `min_batch`"
+        yield f"{said} {run.batch_size} make one of {smallest}", move
+
+
+def _width(kind: Kind, options: Any) -> int:
+    """Numbers per row of its messages, where the options name all dimensions; else 0."""
+    first, *others = kind.shape or ("",)
+    if first != "batch":
+        return 0
+    sizes = [size if isinstance(size, int) else getattr(options, size, 0) for size in others]
+    return prod(size if isinstance(size, int) else 0 for size in sizes)
+
+
+def _points(ids: int) -> int:
+    """Bytes of the messages with so many points."""
+    import torch
+
+    def size(points: int) -> int:
+        return codec.size(torch.empty(points, WIDTH, dtype=torch.uint8)) if points else 0
+
+    most = CHUNK_BYTES // WIDTH
+    return ids // most * size(most) + size(ids % most)
+
+
+def _passives(federation: Federation) -> int:
+    return sum(role == "passive" for role in federation.cast.values())
+
+
+def _bringing(federation: Federation) -> list[str]:
+    """The members that bring rows."""
+    return [name for name in federation.names if federation.role(name).rows]
