@@ -23,6 +23,7 @@ from colonnade.deploy.nvflare import machine
 from colonnade.deploy.nvflare.machine import Engine
 from colonnade.deploy.nvflare.submit import submit
 from colonnade.deploy.supervisor import Options, hand_out
+from colonnade.plugin import own
 from colonnade.results import folder as folders
 from colonnade.results.environment import commit
 from colonnade.results.result import Result
@@ -41,7 +42,7 @@ def main() -> None:
     found: dict[str, list[float]] = {way: [] for way in WAYS}
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
-        settings = config.load(echo(arguments.steps))
+        settings = config.load(echo(arguments.steps), rule=own)
         folders.create(root / "run", settings, overwrite=False)  # with a copy of the method
         hand_out(settings, assembly.from_catalogue(settings), root / "run", Options())
         shared = federation.load(root / "run" / "federation.toml")

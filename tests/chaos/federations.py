@@ -23,6 +23,7 @@ from colonnade import assembly, config
 from colonnade.config.federation import load as load_federation
 from colonnade.deploy.supervisor import Options, hand_out, hub_of
 from colonnade.deploy.supervisor import _addresses as free_addresses
+from colonnade.plugin import own
 from colonnade.runs.run import run
 from colonnade.wire import ledger
 
@@ -67,7 +68,7 @@ class Field:
         silent   parties without an address
         through  by party, what gives the port of a proxy in front of the port it listens at
         """
-        settings = config.load(dict(tree))
+        settings = config.load(dict(tree), rule=own)
         made = assembly.from_catalogue(settings)
         self.folder, self.names, self.hub = folder, list(made.parties), hub_of(settings, made)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
