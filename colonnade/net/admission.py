@@ -41,10 +41,14 @@ class Admission:
     def refuses(self, peer: str, shown: bytes) -> str:
         """Why a peer's certificate (PEM) does not count, though the authority has issued it."""
         try:
-            certificate = x509.load_pem_x509_certificate(shown)
             revoked = certs.revoked_by(self._keys.authority)
-        except (CertificateError, ValueError) as error:
-            return str(error)
+        except CertificateError as error:  # with a path, which is no matter of the peer's
+            self._complain(str(error))
+            return f"the list of revoked certificates at '{self._me}' cannot be used: see its log"
+        try:
+            certificate = x509.load_pem_x509_certificate(shown)
+        except ValueError:
+            return f"'{peer}' shows no certificate that can be read"
         serial = certificate.serial_number
         if revoked is not None and (why := revoked.why(serial)):
             return f"the certificate of '{peer}' with serial {serial:x} {why}"
@@ -96,12 +100,16 @@ class Admission:
                 return None
             self._check()
         except (CertificateError, FederationError) as error:
-            if str(error) != self._complained:  # a pair of files is replaced one after the other
-                self._complained = str(error)
-                self._log(f"the certificate before is still used: {error}")
+            # Two files are replaced one after the other, and meanwhile they do not fit.
+            self._complain(f"the certificate before is still used: {error}")
             return None
         self._log("this party's certificate was replaced, and is used from now on")
         return self._configured(now)
+
+    def _complain(self, text: str) -> None:
+        if text != self._complained:  # once, not at every connection
+            self._complained = text
+            self._log(text)
 
     def _configured(self, files: tuple[bytes, bytes, bytes]) -> Any:
         own, key, authority = self._used = files

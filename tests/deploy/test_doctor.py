@@ -8,6 +8,7 @@ import socket
 import sys
 import tempfile
 import time
+import tomllib
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 
 from colonnade import assembly
 from colonnade.align.ids import one_spelling
@@ -216,6 +218,31 @@ def test_the_dates_of_a_certificate(two: Two, monkeypatch: pytest.MonkeyPatch) -
     assert check.verdict == "problem" and "expired on" in check.found
     issued(two, 20, timedelta(days=30), monkeypatch)
     assert "is the clock right?" in two.only("bank", "certificate").found
+
+
+def test_the_list_of_revoked_certificates(two: Two) -> None:
+    list_, own = two.folder / "authority" / "revoked.pem", two.keys("bank") / "revoked.pem"
+    for days, verdict in ((20, "warning"), (365, "ok")):
+        certs.revoke(two.folder / "authority", "shop", days)
+        shutil.copyfile(list_, own)
+        check = two.only("bank", "revoked")
+        assert check.verdict == verdict and "1 certificates" in check.found
+    certs.revoke(two.folder / "authority", "bank")
+    shutil.copyfile(list_, own)
+    check = two.only("bank", "certificate")
+    assert check.verdict == "problem" and "was revoked on" in check.found
+
+
+def test_a_key_that_the_federation_file_does_not_pin(two: Two) -> None:
+    tree = tomllib.loads(two.file.read_text())
+    tree["parties"]["bank"]["tls_keys"] = ["ab" * 32]
+    two.file.write_text(tomli_w.dumps(tree))
+    check = two.only("bank", "role")
+    assert check.verdict == "problem" and "does not name in tls_keys of 'bank'" in check.found
+    key = certs.facts(two.keys("bank") / "bank.pem").tls_key
+    tree["parties"]["bank"]["tls_keys"].append(key)
+    two.file.write_text(tomli_w.dumps(tree))
+    assert two.only("bank", "role").verdict == "ok"
 
 
 def test_the_dates_of_the_authority(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,14 @@ def certificates(case: Case) -> Iterator[Check]:
         ("authority", issuer, f"'{issuer.party}'"),
     ):
         yield _dates(about, facts, who)
+    if (revoked := certs.revoked_by(keys.authority)) is not None:  # else `check` had refused it
+        days = (revoked.until - datetime.now(UTC)).days
+        said = f"list {revoked.number} of the authority, {len(revoked.serials)} certificates, "
+        said += f"counts for {days} days more"
+        if days < FEW_DAYS:
+            yield Check("revoked", "warning", said, "ask the authority for the next one in time")
+        else:
+            yield Check("revoked", "ok", said)
 
 
 def _dates(about: str, facts: certs.Facts, who: str) -> Check:
