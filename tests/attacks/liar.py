@@ -17,8 +17,9 @@ import torch
 from colonnade.cli.main import main as colonnade
 from colonnade.deploy import records
 from colonnade.deploy.records import Records
+from colonnade.errors import ColonnadeError
 from colonnade.methods import easter, fedemb
-from colonnade.runtime.control import Start
+from colonnade.runtime.control import Start, Trouble
 from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.network import Network
 from colonnade.runtime.session import Session
@@ -250,3 +251,30 @@ def begin_from_nothing(me: str) -> None:
         return replace(start, label=None) if halted else start
 
     Fixed._choose, Session.play, fedemb.tune = chosen, played, tuned  # type: ignore[method-assign]
+
+
+# ---- lies in texts -------------------------------------------------------------------------------
+
+FORGED = (
+    "\x1b[2J\x1b[31mbroken\r\n2026-11-19 12:00:00 finished: accuracy 0.999\n\u202edlrow [red]olleh "
+    + "x" * 100_000
+)
+
+
+def fail_with_a_forged_log(me: str) -> None:
+    """Its role fails, and the text of the failure pretends to be lines of the reader's log."""
+
+    def change(message: Message) -> None:
+        raise ColonnadeError(FORGED)
+
+    _twist(change)
+    fields = Trouble.of
+
+    def of(error: ColonnadeError, me: str) -> Trouble:
+        return replace(fields(error, me), error="Error\n2026-11-19 finished", text=FORGED)
+
+    Trouble.of = of  # type: ignore[method-assign,assignment]
+
+
+def remark_escapes(me: str) -> None:
+    _forge(lambda told: told | {"remarks": [FORGED[:1500]], "warnings": [FORGED[:1500]]})
