@@ -32,6 +32,7 @@ A message says who, what, why, and what to do next.
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+LETTERS = 2000  # of another party's text
 SHOWN = 20  # mistakes that fit a screen
 LISTED = 40  # names that one message lists
 OTHERWISE = {"learning_rate": "lr", "network": "model", "dataset": "data"}  # elsewhere so called
@@ -157,6 +158,22 @@ class RoleFailed(ColonnadeError):
         """
         self.party, self.error, self.text = party, error, text
         super().__init__(said)
+
+
+def foreign(text: object, most: int = LETTERS) -> str:
+    """A text of another party: one line of limited length, without any effect on a terminal."""
+    line = printable(" ".join(str(text)[: 4 * most].split()))
+    return line if len(line) <= most else f"{line[:most]}…"
+
+
+def printable(text: str) -> str:
+    """Lines as a log or a terminal may show them: control and format characters, also those that
+    turn the direction of writing, as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        letter if letter.isprintable() or letter == "\n" else repr(letter)[1:-1] for letter in text
+    )
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:

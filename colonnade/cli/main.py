@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from colonnade.cli.options import parser
-from colonnade.errors import ColonnadeError, InputError
+from colonnade.errors import ColonnadeError, InputError, printable
 from colonnade.owner import private
 
 
@@ -40,7 +40,7 @@ def _complain(text: str) -> None:
     from rich.console import Console  # needed by most commands, but not by --version
     from rich.text import Text
 
-    Console(stderr=True, highlight=False).print(Text(text), soft_wrap=True)
+    Console(stderr=True, highlight=False).print(Text(printable(text)), soft_wrap=True)
 
 
 def _notes(error: BaseException) -> str:

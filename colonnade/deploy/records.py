@@ -23,7 +23,7 @@ from colonnade.align.phase import COMMON
 from colonnade.assembly import write_common
 from colonnade.deploy.memory import ANCHOR, keep_anchor
 from colonnade.deploy.setup import Setup
-from colonnade.errors import ColonnadeError, MethodError, RunError
+from colonnade.errors import ColonnadeError, MethodError, RunError, printable
 from colonnade.journal import Journal
 from colonnade.results import folder as folders
 from colonnade.results.account import Speaker, account, check
@@ -49,10 +49,12 @@ class Log:
     def __call__(self, text: str) -> None:
         self.quietly(text)
         if self._say is not None:
-            self._say(text)
+            self._say(printable(text))
 
     def quietly(self, text: str) -> None:
-        line = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {text}\n"
+        # Only what begins an entry stands where times stand, whatever others have said.
+        entry = printable(text).replace("\n", "\n" + " " * 20)
+        line = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {entry}\n"
         with self._lock, suppress(OSError), self._path.open("a", encoding="utf-8") as file:
             file.write(line)  # a full disk must not hide what is said
 

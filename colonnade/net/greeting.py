@@ -6,9 +6,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from colonnade.errors import CodecError
+from colonnade.errors import CodecError, foreign
 from colonnade.net.frame import PROTOCOL, Body, Hello, parse
 
+SAID = 300  # letters of what a peer says
 ANY = "*"  # a fact that does not apply to a party: a server has no rows
 
 
@@ -39,7 +40,9 @@ def fitting(body: Body, peer: str, me: str, agreed: Mapping[str, str]) -> Hello:
     if body.protocol != PROTOCOL:  # nothing else of such a hello was read
         raise Unfit(f"protocol {body.protocol} at '{peer}', {PROTOCOL} at '{me}'")
     if body.party != peer:
-        raise Unfit(f"the certificate is that of '{peer}', the hello that of '{body.party}'")
+        raise Unfit(
+            f"the certificate is that of '{peer}', the hello that of '{foreign(body.party, SAID)}'"
+        )
     try:
         theirs = json.loads(body.agreed)
     except (ValueError, RecursionError):
@@ -47,7 +50,7 @@ def fitting(body: Body, peer: str, me: str, agreed: Mapping[str, str]) -> Hello:
     if not isinstance(theirs, dict):
         raise Unfit(f"the facts in the hello of '{peer}' are not JSON")
     reasons = [
-        f"{key} is {_said(theirs, key)} at '{peer}', {_said(agreed, key)} at '{me}'"
+        f"{foreign(key, SAID)} is {_said(theirs, key)} at '{peer}', {_said(agreed, key)} at '{me}'"
         for key in sorted({*agreed, *theirs})
         if theirs.get(key) != agreed.get(key) and ANY not in (theirs.get(key), agreed.get(key))
     ]
@@ -57,4 +60,4 @@ def fitting(body: Body, peer: str, me: str, agreed: Mapping[str, str]) -> Hello:
 
 
 def _said(facts: Mapping[str, Any], key: str) -> str:
-    return str(facts[key]) if key in facts else "missing"
+    return foreign(facts[key], SAID) if key in facts else "missing"

@@ -23,7 +23,7 @@ from typing import Any
 
 import grpc
 
-from colonnade.errors import CodecError, FederationError, Refused
+from colonnade.errors import CodecError, FederationError, Refused, foreign
 from colonnade.net.admission import Admission
 from colonnade.net.diagnose import Trouble, diagnose
 from colonnade.net.frame import (
@@ -300,7 +300,7 @@ class Mesh:
                     continue
                 body = parse(data, f"'{peer}'")[0].body
                 if isinstance(body, Refusal):
-                    raise Unfit(*body.reasons)
+                    raise Unfit(*(foreign(reason) for reason in body.reasons[:MOST_REASONS]))
                 hello = self._check(body, peer)
                 attached = True
                 link.attach(connection, hello)

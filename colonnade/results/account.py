@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade.errors import CodecError
+from colonnade.errors import CodecError, foreign
 from colonnade.results.result import NOT_LOGGED
 from colonnade.role.method import Method
 from colonnade.role.party import Party
@@ -254,4 +254,4 @@ def attributed(
             if party in own:
                 yield text
             elif text not in known:
-                yield f"'{party}' says: {text}"
+                yield f"'{party}' says: {foreign(text)}"

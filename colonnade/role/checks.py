@@ -84,7 +84,7 @@ class Checks:
         m, kind = message, message.kind
         self.fed = True
         phase, epoch, step = self._progress.position
-        same = m.phase != "setup" and m.epoch == epoch
+        same = (m.phase == "setup") == (self._progress.phase == "setup") and m.epoch == epoch
         if kind.about == "batch" and frame is not None:
             same = same and m.step == step
         if phase and not kind.late and not same:

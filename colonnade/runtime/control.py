@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeVar
 
-from colonnade.errors import CodecError, ColonnadeError, RoleFailed
+from colonnade.errors import CodecError, ColonnadeError, RoleFailed, foreign
 from colonnade.net.frame import HEAD_BYTES, Control
 
 Place = tuple[str, int, int]  # phase, epoch, step
@@ -231,7 +231,7 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 _READERS: Mapping[str, Callable[[Any], Any]] = {  # by the annotation of a field
-    "str": _text,
+    "str": lambda value: foreign(_text(value)),
     "int": _count,
     "bool": _truth,
     "RunName": _run,

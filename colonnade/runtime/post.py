@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Protocol
 
 from torch import Tensor
 
-from colonnade.errors import CodecError, Denied, KindError, Untrusted
+from colonnade.errors import CodecError, Denied, KindError, Untrusted, foreign
 from colonnade.net.frame import Part
 from colonnade.role.checks import Checks
 from colonnade.role.party import Party
@@ -34,6 +34,7 @@ from colonnade.wire.kind import finite
 from colonnade.wire.ledger import describe
 
 LARGEST = 4 << 30  # bytes of one message
+NAME = 100  # letters of a name that others made up
 LATER_BYTES = 64 << 20  # of an attempt that the sender has begun and we have not
 KNOWN_SORTS = 1 << 16  # verdicts on tensors of one Kind, shape and dtype that are kept
 Bytes = bytes | memoryview
@@ -226,7 +227,7 @@ class Post:
             later = part.attempt > mine.number and (part.run == mine.run or not mine.run)
             if later:
                 if sum(len(kept) for _, kept in self._later) > LATER_BYTES:
-                    raise CodecError(f"'{part.sender}' is far ahead of '{self._me}'")
+                    raise CodecError(f"'{foreign(part.sender, NAME)}' is far ahead of '{self._me}'")
                 self._later.append((part, data))
             else:
                 self.refused["another run or an older attempt"] += 1
@@ -262,10 +263,13 @@ class Post:
         """Where a part belongs, if it is due; a message that came before is dropped."""
         if part.receiver != self._me or part.sender not in self._peers:
             raise CodecError(
-                f"a message of '{part.sender}' for '{part.receiver}' came to '{self._me}'"
+                f"a message of '{foreign(part.sender, NAME)}' for '{foreign(part.receiver, NAME)}' "
+                f"came to '{self._me}'"
             )
         if part.kind not in self._kinds:
-            raise CodecError(f"'{part.sender}' sent a '{part.kind}', which no Kind declares")
+            raise CodecError(
+                f"'{part.sender}' sent a '{foreign(part.kind, NAME)}', which no Kind declares"
+            )
         lane = self.lane(part.sender, part.kind)
         if part.sequence < lane.count:
             self.refused["duplicate message"] += 1

@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from colonnade.errors import KindError
+from colonnade.errors import KindError, foreign
 
 # What may cross the wire: a tensor, a plain scalar or text, or a tree of these by name.
 Value = Tensor | bool | int | float | str | bytes | Mapping[str, "Value"]
@@ -133,26 +133,25 @@ class Kind:
         name = DTYPE_NAMES.get(dtype)
         if name is None or self.dtype not in ("any", name):
             raise KindError(
-                f"'{sender}' sent {dtype} as '{self.name}'{where}, declared as {self.dtype}"
+                f"'{sender}' sent {dtype} as '{self.name}'{_at(where)}, declared as {self.dtype}"
             )
 
     def _check_plain(self, value: Tensor, sender: str, where: str) -> None:
         if value.layout is not torch.strided:
             raise KindError(
-                f"'{sender}' sent a tensor of layout {value.layout} as '{self.name}'{where}: only "
-                "strided tensors cross the wire"
+                f"'{sender}' sent a tensor of layout {value.layout} as '{self.name}'{_at(where)}: "
+                "only strided tensors cross the wire"
             )
         if value.requires_grad:
             raise KindError(
                 f"'{sender}' sent a tensor that is still attached to its autograd graph as "
-                f"'{self.name}'{where}: send value.detach()"
+                f"'{self.name}'{_at(where)}: send value.detach()"
             )
 
     def _check_tree(self, value: object, sender: str, where: str) -> None:
         if isinstance(value, Tensor):
-            there = f" at '{where}'" if where else ""
-            self._check_dtype(value.dtype, sender, there)
-            self._check_plain(value, sender, there)
+            self._check_dtype(value.dtype, sender, where)
+            self._check_plain(value, sender, where)
         elif isinstance(value, Mapping):
             for key, child in value.items():
                 if not isinstance(key, str):
@@ -163,14 +162,18 @@ class Kind:
         elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
             raise KindError(
                 f"'{sender}' sent the integer {value} as '{self.name}'"
-                f"{f' at {where!r}' if where else ''}: it does not fit 64 bits"
+                f"{_at(where)}: it does not fit 64 bits"
             )
         elif not isinstance(value, bool | int | float | str | bytes):
             raise KindError(
                 f"'{sender}' sent {type(value).__name__} as '{self.name}'"
-                f"{f' at {where!r}' if where else ''}: only tensors, numbers, text, bytes and "
+                f"{_at(where)}: only tensors, numbers, text, bytes and "
                 "maps of them by name may cross the wire"
             )
+
+
+def _at(where: str) -> str:
+    return f" at '{foreign(where, 100)}'" if where else ""
 
 
 def finite(value: Value) -> bool:

@@ -18,7 +18,7 @@ import colonnade
 from colonnade.cli.main import _complain
 from colonnade.deploy.records import Log
 from colonnade.deploy.supervisor import Options
-from colonnade.errors import CodecError, ColonnadeError, KindError, RoleFailed
+from colonnade.errors import ColonnadeError, KindError, RoleFailed
 from colonnade.net.frame import PROTOCOL, Control, Hello, Part
 from colonnade.net.greeting import Unfit, fitting
 from colonnade.runtime.control import Halt, Stop, StopAt, Trouble, Waiting, frames, read
@@ -46,7 +46,7 @@ TREE = {
 
 
 def harmless(text: str) -> None:
-    assert text.isprintable() and len(text) < 5000
+    assert text.isprintable() and len(text) < 7000
 
 
 # ---- where texts enter ---------------------------------------------------------------------------
@@ -63,7 +63,6 @@ def harmless(text: str) -> None:
     ],
     ids=lambda said: type(said).__name__,
 )
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_words_of_others(said: Any) -> None:
     (frame,) = frames("word", said)
     heard = read(type(said), json.loads(frame.content))
@@ -83,14 +82,14 @@ def test_words_of_others(said: Any) -> None:
         Control("stop_at", json.dumps({"steps": NASTY, "why": ""})),
     ],
 )
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_words_that_are_none(word: Control) -> None:
-    with pytest.raises(CodecError) as caught:
-        hear(SimpleNamespace(hub="bank"), "bank", word.word, word.content)  # type: ignore[arg-type]
-    harmless(str(caught.value))
+    said: list[str] = []
+    bank: Any = SimpleNamespace(hub="bank", me="shop", refuse=lambda _, text: said.append(text))
+    hear(bank, "bank", word.word, word.content)
+    (text,) = said
+    harmless(text)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_first_words_of_a_stranger() -> None:
     for body in (
         Hello(PROTOCOL, NASTY[:200], b"x" * 16),
@@ -102,7 +101,6 @@ def test_first_words_of_a_stranger() -> None:
             harmless(reason)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_names_in_messages() -> None:
     kind = Kind("weights", None, reveals="noise")
     with pytest.raises(KindError) as caught:
@@ -127,7 +125,6 @@ def office() -> Any:
 # ---- where they are shown ------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_a_log_has_no_line_that_was_not_written_by_its_owner(tmp_path: Path) -> None:
     said: list[str] = []
     log = Log(tmp_path / "log.txt", said.append)
@@ -138,7 +135,6 @@ def test_a_log_has_no_line_that_was_not_written_by_its_owner(tmp_path: Path) -> 
     assert all(letter.isprintable() or letter == "\n" for letter in said[0])
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_a_terminal_shows_escapes_and_obeys_none(capsys: pytest.CaptureFixture[str]) -> None:
     _complain(f"RoleFailed: {NASTY}")
     shown = capsys.readouterr().err
@@ -156,7 +152,6 @@ def trained(nursery: Nursery, folder: Path, **lies: list[str]) -> Any:
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_a_forged_end_in_the_text_of_an_error(nursery: Nursery, tmp_path: Path) -> None:
     """A member fails with a text that holds a line "finished", escapes and 100 kB; the others' logs
     and errors hold none of it as a line of their own."""
@@ -173,7 +168,6 @@ def test_a_forged_end_in_the_text_of_an_error(nursery: Nursery, tmp_path: Path) 
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_escapes_in_an_account(nursery: Nursery, tmp_path: Path) -> None:
     result = trained(nursery, tmp_path, party3=["remark_escapes"])
     told = json.loads((tmp_path / "run" / "parties" / "party1" / "result.json").read_text())

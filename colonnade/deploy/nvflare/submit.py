@@ -23,7 +23,7 @@ from typing import Any
 from colonnade import store
 from colonnade.config.federation import Federation
 from colonnade.deploy.nvflare import job, kits, told
-from colonnade.errors import FederationError, RoleFailed, RunError
+from colonnade.errors import FederationError, RoleFailed, RunError, foreign, printable
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer, Tally
 from colonnade.results.result import Result, read_json
@@ -267,10 +267,12 @@ def _joined(federation: Federation, file: ResultFile, outcome: Outcome) -> Resul
     for name, site in sites.items():
         place = file.folder / "sites" / name
         place.mkdir(parents=True, exist_ok=True)
-        store.write_text(site["log"], place / "log.txt")
+        store.write_text(printable(site["log"]), place / "log.txt")
         store.write_text(json.dumps(site.get("account")), place / "account.json")
     accounts = {name: site["account"] for name, site in sites.items() if site.get("account")}
-    problems = [f"'{name}': {site['problem']}" for name, site in sites.items() if "problem" in site]
+    problems = [
+        f"'{name}': {foreign(site['problem'])}" for name, site in sites.items() if "problem" in site
+    ]
     finished = not problems and accounts.keys() == set(federation.names)
     silent = [f"'{name}'" for name in federation.names if name not in sites]
     why = "; ".join(problems) or outcome.why
