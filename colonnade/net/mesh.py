@@ -222,7 +222,7 @@ class Mesh:
         try:
             body = first_words(data, who)
             if isinstance(body, Refusal):
-                self._say(who, f"'{who}' refuses this party: {'; '.join(body.reasons)}")
+                self._say(who, f"'{who}' refuses this party: {foreign('; '.join(body.reasons))}")
                 return
             link.attach(connection, self._check(body, who))
         except Unfit as unfit:
@@ -300,7 +300,7 @@ class Mesh:
                     continue
                 body = parse(data, f"'{peer}'")[0].body
                 if isinstance(body, Refusal):
-                    raise Unfit(*(foreign(reason) for reason in body.reasons[:MOST_REASONS]))
+                    raise Unfit(foreign("; ".join(body.reasons)))
                 hello = self._check(body, peer)
                 attached = True
                 link.attach(connection, hello)
