@@ -54,10 +54,12 @@ class RunJournal:
         """The journal itself."""
         return self._opened()
 
-    def secret(self, purpose: str) -> bytes:
-        """32 bytes for one purpose in this run, which nobody else has; the same after a restart."""
+    def secret(self, purpose: str, *, lasting: bool = False) -> bytes:
+        """32 bytes for one purpose in this run, which nobody else has; the same after a restart.
+        Lasting: the same in all runs."""
         root = self._root or self.journal.secret("runs")
-        return hmac.digest(root, f"{purpose} of run {self.run}".encode(), "sha256")
+        whose = "all runs" if lasting else f"run {self.run}"
+        return hmac.digest(root, f"{purpose} of {whose}".encode(), "sha256")
 
     def tally(self, name: str, records: Names) -> tuple[str, Tally]:
         """The name of this run, and what all runs have counted of these records."""

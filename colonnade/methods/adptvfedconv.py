@@ -21,8 +21,8 @@ is a misprint for the stitched maps of Eq. 5.
 Training images are mirrored and shifted (data.flip, data.shift), although there is one upload;
 methods/parts/views.py says how the values of `augment` do that. With `personalised` every client
 that owns labels also trains a classifier on its own maps. With `inversion` the server tries to
-reconstruct the clients' tiles (metrics/inversion.py); `noise` is the clients' first defence.
-An absent client sends nothing; the mean of its training maps stands in its slot.
+reconstruct the clients' tiles (metrics/inversion.py); `noise`, from a client's secret, is its first
+defence. An absent client sends nothing; the mean of its training maps stands in its slot.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ from colonnade.methods.parts.uploads import (
     Precision,
     Upload,
     add_stored,
+    noisy,
     stored_logits,
 )
 from colonnade.methods.parts.views import Augment, Views, check_views
@@ -128,7 +129,7 @@ async def passive_epochs(me: Party, active: Peer, cfg: AdptVFedConv, personal: b
                 maps = extract(extractor, batch)
             if streamed:
                 await active.recv(NEXT)
-                upload_of(cfg).send(active, maps)  # 4.
+                upload_of(cfg).send(active, noisy(me, extractor, batch, maps, cfg.noise))  # 4.
             if personal:
                 loss = F.cross_entropy(classifier(maps), batch.labels)
                 step(loss, optimizer)
@@ -145,7 +146,8 @@ async def passive_upload(
     with torch.no_grad():
         for batch in me.rows(name, cfg.chunk, moves):
             await active.recv(NEXT)
-            upload_of(cfg).send(active, extract(extractor, batch))
+            maps = noisy(me, extractor, batch, extract(extractor, batch), cfg.noise)
+            upload_of(cfg).send(active, maps)
 
 
 async def passive_predict(me: Party, active: Peer, cfg: AdptVFedConv, split: str) -> Tensor | None:
@@ -307,7 +309,7 @@ def evaluated(me: Party) -> list[str]:
 
 
 def upload_of(cfg: AdptVFedConv) -> Upload:
-    return Upload(cfg.upload_dtype, cfg.noise, cfg.chunk)
+    return Upload(cfg.upload_dtype, cfg.chunk)
 
 
 def active_sends(cfg: AdptVFedConv, passives: int) -> list[Kind]:

@@ -1,9 +1,10 @@
-"""Changes FedEmb's rows before they are sent, and measures how much they change.
+"""Changes rows before they are sent, and measures how much they change.
 
-    generalise        the paper's Algorithm 2: the values of a column in steps
+    generalise        FedEmb's Algorithm 2: the values of a column in steps
     laplace           its perturbation: additive noise, Laplace(0, b)
     secret_laplace    the same noise from a secret, for a receiver that knows everything else
-    ppm               its Eq. 4: the relative change, in L1
+    secret_gaussian   N(0, σ²) from a secret, each row's own
+    ppm               FedEmb's Eq. 4: the relative change, in L1
 
 **Heuristics: no guarantee follows from b or from PPM.** A guarantee needs noise fitted to how much
 a single sample can change a row, and a count of all releases: see `budget`.
@@ -15,6 +16,7 @@ import hashlib
 import hmac
 import json
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -58,18 +60,29 @@ def secret_laplace(x: Tensor, scale: float | Tensor, secret: bytes, number: int)
     same bytes, so a step that is repeated after a crash reveals nothing new; a different x gets
     different noise, so no two releases can be subtracted.
     """
-    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
-
-    if len(secret) != SECRET_BYTES:
-        raise ValueError(f"a secret of {len(secret)} bytes; {SECRET_BYTES} are needed")
     plain = x.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
     digest = hashlib.sha256(plain).hexdigest()
     context = json.dumps(["laplace", number, str(x.dtype), list(x.shape), digest])
-    key = hmac.digest(secret, context.encode(), "sha256")
-    stream = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
-    drawn = bytearray(stream.update(bytes(8 * x.numel())))
+    drawn = _drawn(secret, context, 8 * x.numel())
     words = torch.frombuffer(drawn, dtype=torch.int64).reshape(x.shape) & 2**63 - 1
     return _added(x, scale, words)
+
+
+def secret_gaussian(x: Tensor, sigma: float, secret: bytes, names: Sequence[str]) -> Tensor:
+    """x with i.i.d. N(0, σ²) noise, each row's own, from a secret, σ and the row's name alone.
+
+    names  of the rows, (rows,): what x was computed from. The same name has the same noise in
+           whichever message it leaves, so it cannot be averaged away; where x changes by more than
+           rounding, the name must change.
+    """
+    size, noise = x[:1].numel(), torch.empty(x.shape, dtype=torch.float64)
+    for name, row in zip(names, noise, strict=True):
+        words = _drawn(secret, json.dumps(["gaussian", sigma, name]), 8 * ((size + 1) // 2))
+        uniform = torch.frombuffer(words, dtype=torch.int32).double().add_(2**31 + 0.5) * 2.0**-32
+        distance, angle = (-2 * uniform[::2].log()).sqrt(), 2 * math.pi * uniform[1::2]
+        pairs = torch.stack([distance * angle.cos(), distance * angle.sin()], 1)
+        row.copy_(pairs.flatten()[:size].view(row.shape))
+    return (x.detach().double() + sigma * noise.to(x.device)).to(x.dtype)
 
 
 def ppm(original: Tensor, processed: Tensor, grouping: Grouping | None = None) -> Tensor:
@@ -90,6 +103,18 @@ def ppm(original: Tensor, processed: Tensor, grouping: Grouping | None = None) -
         values.abs().sum(dtype=torch.float64) for values in (processed - original, original)
     )
     return torch.where(change == 0, 0.0, change / norm)
+
+
+def _drawn(secret: bytes, context: str, size: int) -> bytearray:
+    """So many bytes, under a key for this secret and context alone."""
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"a secret of {len(secret)} bytes; {SECRET_BYTES} are needed")
+    key = hmac.digest(secret, context.encode(), "sha256")
+    return bytearray(
+        Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor().update(bytes(size))
+    )
 
 
 def _added(x: Tensor, scale: float | Tensor, words: Tensor) -> Tensor:

@@ -14,8 +14,9 @@ from colonnade.journal.counts import Tally
 class OwnJournal(Protocol):
     """What the party does not forget, whatever folder is removed."""
 
-    def secret(self, purpose: str) -> bytes:
-        """32 bytes for one purpose in this run, which nobody else has; the same after a restart."""
+    def secret(self, purpose: str, *, lasting: bool = False) -> bytes:
+        """32 bytes for one purpose in this run, which nobody else has; the same after a restart.
+        Lasting: the same in all runs."""
         ...
 
     def tally(self, name: str, records: Names) -> tuple[str, Tally]:

@@ -13,7 +13,7 @@ from scipy import stats
 from torch import Tensor
 
 from colonnade.privacy.grouping import Grouping, random_groups, single_groups
-from colonnade.privacy.noise import generalise, laplace, ppm, secret_laplace
+from colonnade.privacy.noise import generalise, laplace, ppm, secret_gaussian, secret_laplace
 
 gpu = [
     pytest.mark.gpu,
@@ -152,6 +152,23 @@ def test_every_row_may_have_its_own_scale(draw: Callable[[Tensor, Tensor], Tenso
     scale = torch.tensor([[0.0], [1.0], [10.0]], dtype=torch.float64)
     size = (draw(x, scale) - x).abs().mean(1)
     assert size.tolist() == pytest.approx([0, 1, 10], rel=0.02)
+
+
+def test_the_noise_of_named_rows_is_gaussian() -> None:
+    x, names = torch.full((200, 10_001), 3.0), [f"row {n}" for n in range(200)]
+    noise = (secret_gaussian(x, 2.5, SECRET, names) - x).double()
+    some = noise[:20].flatten().numpy()
+    assert stats.kstest(some, stats.norm(scale=2.5).cdf).pvalue > 0.001
+    assert float(noise.std()) == pytest.approx(2.5, rel=0.005)
+    for one, other in ((noise[:, 1:], noise[:, :-1]), (noise[1:], noise[:-1])):
+        pair = torch.stack([one.flatten(), other.flatten()])
+        assert abs(float(pair.corrcoef()[0, 1])) < 0.005
+        assert abs(float(pair.abs().corrcoef()[0, 1])) < 0.005
+    again = secret_gaussian(x[:3], 2.5, SECRET, ["row 7", "row 0", "new"])
+    whole = secret_gaussian(x, 2.5, SECRET, names)
+    assert torch.equal(again[0], whole[7]) and torch.equal(again[1], whole[0])
+    with pytest.raises(ValueError, match="32 are needed"):
+        secret_gaussian(x, 1.0, b"short", names)
 
 
 def test_a_generator_gives_the_same_noise_once_and_goes_on() -> None:

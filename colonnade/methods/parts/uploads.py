@@ -1,13 +1,14 @@
 """How feature maps cross from a client of AdptVFedConv to its server, and how they are kept there.
 
-The client adds noise first, if it was asked to, and then codes the maps: as 32 or 16 bits, or as
-8 bits with a scale for each channel. The server keeps what is not 32 bits as 16.
+The client codes the maps: as 32 or 16 bits, or as 8 bits with a scale for each channel. The server
+keeps what is not 32 bits as 16.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Literal
 
 import torch
@@ -16,9 +17,10 @@ from torch import Tensor, nn
 from colonnade.data import Moves
 from colonnade.methods.parts.mean import Mean
 from colonnade.partition.mosaic import mirrored
+from colonnade.privacy.noise import secret_gaussian
 from colonnade.role.batches import Batch
 from colonnade.role.party import Party
-from colonnade.wire import Kind, Peer
+from colonnade.wire import Kind, Peer, codec
 
 SCALE = Kind(
     "scale", ("channels",), reveals="the largest value in each channel of some maps", about="batch"
@@ -39,7 +41,6 @@ class Upload:
     """What all parties agree on about the maps that cross."""
 
     precision: Precision
-    noise: float  # σ of the Gaussian noise that clients add
     chunk: int  # rows in one message
 
     @property
@@ -48,8 +49,6 @@ class Upload:
         return (MAPS, SCALE) if self.precision == "int8" else (MAPS,)
 
     def send(self, active: Peer, maps: Tensor) -> None:
-        if self.noise:
-            maps = maps + self.noise * torch.randn_like(maps)
         if self.precision == "int8":
             scale = (maps.abs().amax((0, 2, 3)) / 127).clamp(min=1e-12)  # (channels,)
             active.send(SCALE, scale)
@@ -92,6 +91,17 @@ class Upload:
                     upload[at : at + len(batch)] = (await maps_of(batch)).permute(0, 2, 3, 1)
                     at += len(batch)
         return stored
+
+
+def noisy(me: Party, extractor: nn.Module, batch: Batch, maps: Tensor, sigma: float) -> Tensor:
+    """Maps with Gaussian noise from a secret of the client. A tile has the same noise in whichever
+    message it leaves, as long as the extractor is the same."""
+    if not sigma:
+        return maps
+    weights = sha256(codec.encode(extractor.state_dict())).hexdigest()
+    tiles = batch.x.detach().cpu().contiguous().numpy()
+    names = [weights + sha256(tile.tobytes()).hexdigest() for tile in tiles]
+    return secret_gaussian(maps, sigma, me.secret("noise", lasting=True), names)
 
 
 def add_stored(mean: Mean, upload: Tensor, moves: Moves | None) -> None:

@@ -19,7 +19,7 @@ def test_int8_is_read_back_with_the_scale_of_each_channel() -> None:
             sent.append((kind.name, value))
 
     maps = torch.randn(5, 3, 2, 2) * torch.tensor([1e-3, 1.0, 1e3])[:, None, None]
-    Upload("int8", 0.0, 500).send(Peer("server", Tapped()), maps)
+    Upload("int8", 500).send(Peer("server", Tapped()), maps)
     (_, scale), (_, codes) = sent
     assert [name for name, _ in sent] == ["scale", "maps"]
     assert codes.dtype == torch.int8
