@@ -16,6 +16,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -129,7 +130,7 @@ def reopen(folder: Path, settings: Config) -> dict[str, Any]:
             )
         raise RunError(
             f"{folder} was made by another configuration or method file. To go on with its own: "
-            f"colonnade run --resume {folder}"
+            f"{command_for(folder)}"
         )
     if not (folder / "ledger.jsonl").exists():
         raise RunError(f"{folder} has lost its ledger.jsonl, which says what was sent before")
@@ -143,6 +144,29 @@ def never_began(folder: Path) -> bool:
     except RunError:  # damaged: whoever goes on in it is told
         return False
     return "party" in manifest and not manifest.get("run")
+
+
+def command_for(folder: Path) -> str:
+    """What goes on with a stopped run, as it is typed: for errors."""
+    manifest = read_json(folder / "run.json")
+    whole = folder.parent.parent  # of a run whose parties have processes of their own
+    if "party" not in manifest:
+        return f"colonnade run --resume {shlex.quote(str(folder))}"
+    if folder.parent.name == "parties" and (whole / "run.json").exists():
+        return f"colonnade run --resume {shlex.quote(str(whole))}"
+    name, out = manifest["party"], shlex.quote(str(folder))
+    return f"colonnade party --name {name} --out {out} --federation FILE …"
+
+
+def check_whole(folder: Path) -> None:
+    """Whether `colonnade run --resume` may go on here: one party alone cannot."""
+    manifest = check_format(folder)
+    if "party" in manifest:
+        raise RunError(
+            f"{folder} is the folder of one party, '{manifest['party']}', and holds a part of a "
+            f"run. What goes on with it: {command_for(folder)} (with the options it was begun "
+            "with). Nothing was changed"
+        )
 
 
 def check_format(folder: Path) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def telling(folder: Path) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        folders.tell(stop, folder, f"go on with: colonnade run --resume {folder}")
+        folders.tell(stop, folder, f"go on with: {folders.command_for(folder)}")
         _tell_spent(stop, folder)
         raise
     except ColonnadeError as error:

@@ -422,7 +422,7 @@ def load(path: str | Path) -> Trained:
     if not (folder / "weights").exists():
         raise RunError(
             f"{folder} is {result.get('status', 'unfinished')}: it has no trained models. Finish "
-            f"it with: colonnade run --resume {folder}"
+            f"it with: {folders.command_for(folder)}"
         )
     report.check(result)
     config = folders.settings_of(folder)

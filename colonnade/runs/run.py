@@ -96,7 +96,7 @@ def _settings(
     if resume is not None:
         if out is not None:
             raise RunError("resume goes on in its own folder: omit `out`")
-        folders.check_format(Path(resume))
+        folders.check_whole(Path(resume))
     rule = own if resume is None else folders.rule_of(Path(resume))
     settings = configuration.load(config, overrides, rule=rule)
     if settings.data.classes:
