@@ -21,11 +21,12 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from colonnade.errors import CodecError
-from colonnade.net.frame import PROTOCOL, Control, Frame, Hello, Part, pack, parse
+from colonnade.net.frame import FRAME_BYTES, PROTOCOL, Control, Frame, Hello, Part, pack, parse
 
 WINDOW_BYTES = 8 << 20  # sent and not yet taken in by the peer
 WINDOW_FRAMES = 1024
-LOOSE_BYTES = 256 << 20  # the same in elastic runs, where a busy peer must not block a sender
+# The same in elastic runs, where a busy peer must not block a sender
+LOOSE_BYTES, LOOSE_FRAMES = 48 << 20, 32 * 1024
 ACK_BYTES, ACK_FRAMES = WINDOW_BYTES // 4, WINDOW_FRAMES // 16
 EARLY_FRAMES = 256
 GAP_SECONDS = 2.0
@@ -70,7 +71,15 @@ class Room:
     """The peer has taken in something, so the window has room again."""
 
 
-Event = Arrived | Up | Down | Room
+@dataclass(frozen=True, slots=True)
+class Foul:
+    """The peer's process has sent what no honest one sends."""
+
+    link: Link
+    why: str
+
+
+Event = Arrived | Up | Down | Room | Foul
 
 
 class Inbox(Protocol):
@@ -109,12 +118,15 @@ class Link:
     def _reset(self) -> None:
         self._unacked: deque[tuple[int, bytes]] = deque()
         self._unacked_bytes = 0
+        self._behind: deque[bytes] = deque()  # the last of them, which no connection has carried
+        self._behind_bytes = 0
         self._sent = 0  # number of the last frame made
         self._arrived = 0  # … of the last frame in order
         self._taken = 0  # … of the last frame up to which the runtime has taken all in
         self._ahead: set[int] = set()  # taken in before others: what is relayed takes its time
         self._told = 0  # … of the last ack that left
         self._taken_bytes = 0
+        self._open_bytes = self._open = 0  # of frames that have come and are not taken in
         self._early: dict[int, tuple[Arrived, Inbox]] = {}
         self._gap_since = 0.0
         self._full_since = 0.0  # since when the window is full and nothing taken in; 0: it is not
@@ -158,8 +170,9 @@ class Link:
             elif hello.expects == self._incarnation:
                 self._drop_until(hello.received)  # raises before anything has changed
             before, self._connection = self._connection, connection
-            for _, data in self._unacked:
-                connection.queue.put(data)
+            self._behind = deque(data for _, data in self._unacked)
+            self._behind_bytes = self._unacked_bytes
+            self._catch_up()
             self.since, self.trouble = time.monotonic(), ""
             self._spoke = self._heard = self.since
             self._inbox.put(Up(self, anew))
@@ -172,8 +185,12 @@ class Link:
             if self._connection is not connection:
                 return
             self._connection = None
+            self._behind.clear()
+            self._behind_bytes = 0
             self.since, self.trouble = time.monotonic(), why
-            self._early.clear()  # all of it will be sent again
+            for event, _ in self._early.values():  # all of it will be sent again
+                self._open, self._open_bytes = self._open - 1, self._open_bytes - event.size
+            self._early.clear()
             self._gap_since = 0.0
             self._inbox.put(Down(self, why))
 
@@ -213,7 +230,7 @@ class Link:
         with self._lock:
             if self.barred:
                 return True
-            if self._full():
+            if self._full(isinstance(body, Control)):
                 self._full_since = self._full_since or time.monotonic()
                 return False
             data = pack(Frame(self._sent + 1, self._taken, self._stamp, body), *tail)
@@ -222,26 +239,50 @@ class Link:
             self._taken_bytes = 0
             self._unacked.append((self._sent, data))
             self._unacked_bytes += len(data)
-            if self._connection is not None:
+            if self._behind:
+                self._behind.append(data)
+                self._behind_bytes += len(data)
+            elif self._connection is not None:
                 self._connection.queue.put(data)
                 self._spoke = time.monotonic()
             return True
 
-    def _full(self) -> bool:
-        """Whether the peer must take something in first. A peer that has gone in the middle of a
-        large message may never do so: the rest of the message is kept here until the link is
-        repaired or another process takes the peer's place."""
-        if self.loose:
-            return self.up and self._unacked_bytes >= LOOSE_BYTES
-        return bool(self._unacked) and (
-            self._unacked_bytes >= WINDOW_BYTES or len(self._unacked) >= WINDOW_FRAMES
+    def _catch_up(self) -> None:
+        """Send again what an earlier connection has lost, as far as the window reaches: while a
+        peer of an elastic run was away, more than that may have been kept for it."""
+        most_bytes, most_frames = self._window()
+        while self._connection is not None and self._behind:
+            under_way = self._unacked_bytes - self._behind_bytes
+            frames = len(self._unacked) - len(self._behind)
+            if frames and (under_way >= 2 * most_bytes or frames >= 2 * most_frames):
+                return
+            data = self._behind.popleft()
+            self._behind_bytes -= len(data)
+            self._connection.queue.put(data)
+
+    def _full(self, control: bool) -> bool:
+        """Whether the peer must take something in first. Control frames have a window of their own
+        behind that of the parts, so that they pass whatever the peer has not read.
+
+        A peer that has gone in the middle of a large message may never take it in: the rest is kept
+        here until the link is repaired or another process takes the peer's place."""
+        if not self._unacked or (self.loose and not self.up):
+            return False
+        most_bytes, most_frames = self._window()
+        times = 2 if control else 1
+        return (
+            self._unacked_bytes >= times * most_bytes or len(self._unacked) >= times * most_frames
         )
+
+    def _window(self) -> tuple[int, int]:
+        return (LOOSE_BYTES, LOOSE_FRAMES) if self.loose else (WINDOW_BYTES, WINDOW_FRAMES)
 
     def took(self, event: Arrived) -> None:
         """Note that the runtime has taken a frame in, so that the peer may send as much again."""
         with self._lock:
             if event.life != self.life:
                 return
+            self._open, self._open_bytes = self._open - 1, self._open_bytes - event.size
             self._ahead.add(event.number)
             while self._taken + 1 in self._ahead:
                 self._taken += 1
@@ -311,6 +352,7 @@ class Link:
             if before:
                 self.refused["duplicate"] += 1
                 return
+            self._check_window(len(data))
             event = Arrived(self, self.life, frame.number, len(data), body, tail)
             if early:
                 self._early[frame.number] = event, place
@@ -323,6 +365,16 @@ class Link:
                 event, place = self._early.pop(self._arrived)
                 place.put(event)
             self._gap_since = time.monotonic() if self._early else 0.0
+
+    def _check_window(self, size: int) -> None:
+        """An honest sender waits; both kinds of frames may be one frame beyond their window."""
+        most_bytes, most_frames = self._window()
+        self._open, self._open_bytes = self._open + 1, self._open_bytes + size
+        if self._open > 2 * most_frames or self._open_bytes > 2 * (most_bytes + FRAME_BYTES):
+            raise CodecError(
+                f"'{self.peer}' sent {self._open} frames, {self._open_bytes} bytes, beyond what "
+                f"'{self.me}' has taken in: it ignores its window"
+            )
 
     def deaf(self, seconds: float) -> bool:
         """Whether nothing has come for so many seconds, although the connection seems to be up."""
@@ -340,6 +392,9 @@ class Link:
             _, data = self._unacked.popleft()
             self._unacked_bytes -= len(data)
             self._full_since = self._full_since and time.monotonic()
+        while len(self._behind) > len(self._unacked):  # taken in from an earlier connection
+            self._behind_bytes -= len(self._behind.popleft())
+        self._catch_up()
         if self._full_since and self._unacked_bytes < WINDOW_BYTES // 2:
             self._full_since = 0.0
             self._inbox.put(Room())

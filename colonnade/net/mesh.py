@@ -38,7 +38,7 @@ from colonnade.net.frame import (
 )
 from colonnade.net.greeting import Unfit, first_words, fitting
 from colonnade.net.keys import Keys
-from colonnade.net.link import Arrived, Connection, Event, Inbox, Link
+from colonnade.net.link import Arrived, Connection, Event, Foul, Inbox, Link
 
 SERVICE, METHOD = "colonnade.Link", "Exchange"
 HELLO_SECONDS = 10.0
@@ -320,6 +320,8 @@ class Mesh:
         except CodecError as error:
             why = str(error)
             link.refused["malformed"] += 1
+            if attached:
+                self.inbox.put(Foul(link, why))
         finally:
             timer.cancel()
             connection.queue.put(None)
@@ -357,6 +359,7 @@ class Mesh:
             link.refused["malformed"] += 1
             self._log(f"closing the connection with '{link.peer}': {why}")
             connection.close()
+            self.inbox.put(Foul(link, why))
         except Exception as error:  # noqa: BLE001 - gRPC raises bare Exceptions for broken streams
             why = f"the connection broke ({error})" if str(error) else "the connection broke"
         finally:

@@ -25,7 +25,9 @@ Said = TypeVar("Said")
 TICK = 0.2  # seconds between two looks at the clock
 WAIT_NOTE_SECONDS = 30.0  # between two notes of who is waited for
 MORE = "more of "  # marks a piece of a word that another piece follows
-WORD_BYTES, WORDS_BYTES = HEAD_BYTES // 2, 256 << 20  # of a piece; of all of them
+WORD_BYTES = HEAD_BYTES // 2  # of a piece that another one follows
+WORDS_BYTES = 16 << 20  # of all the words that one party has begun
+MOST_VALUES = 1 << 20  # in the JSON of a word
 MOST_COUNTED, MOST_NAMES = 1 << 40, 1 << 16  # numbers and lists beyond that are nonsense
 TEXT_CHARACTERS = 2000  # of an error that others are told of
 NONSENSE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
@@ -183,6 +185,14 @@ def read(word: type[Said], content: Mapping[str, Any]) -> Said:
     return word(**{part.name: _READERS[part.type](content[part.name]) for part in parts})
 
 
+def parsed(text: str) -> dict[str, Any]:
+    """The fields of a word; counted first, because a short text can make a million objects."""
+    values = text.count(",") + text.count("[") + text.count("{")
+    if values > MOST_VALUES:
+        raise ValueError(f"{values} values; {MOST_VALUES} at most")
+    return _table(json.loads(text))
+
+
 def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r:.50} is no text")
@@ -259,19 +269,21 @@ class Pieces:
     """Joins the pieces of words; pieces of different words may alternate."""
 
     def __init__(self) -> None:
-        self._begun: dict[tuple[str, str], str] = {}  # (sender, name) of which more will come
+        self._begun: dict[tuple[str, str], list[str]] = {}  # by sender and name: more will come
 
     def take(self, sender: str, control: Control) -> tuple[str, str] | None:
         """The name and the whole text of a word, once its last piece has come."""
         name = control.word.removeprefix(MORE)
-        text = self._begun.pop((sender, name), "") + control.content
-        if len(text) > WORDS_BYTES:
-            raise CodecError(f"'{sender}' does not come to an end: {len(text)} bytes")
-        if control.word.startswith(MORE):
-            self._begun[sender, name] = text
-            return None
-        return name, text
+        if control.word == name:
+            return name, "".join((*self._begun.pop((sender, name), ()), control.content))
+        if len(control.content) != WORD_BYTES:
+            raise CodecError(f"'{sender}' sent a piece of {len(control.content)} bytes of a word")
+        self._begun.setdefault((sender, name), []).append(control.content)
+        pieces = sum(len(begun) for (who, _), begun in self._begun.items() if who == sender)
+        if pieces * WORD_BYTES > WORDS_BYTES:
+            raise CodecError(f"'{sender}' does not come to an end: {pieces * WORD_BYTES} bytes")
+        return None
 
     def forget(self, sender: str) -> None:
         """Forget the pieces of a process that is gone."""
-        self._begun = {key: text for key, text in self._begun.items() if key[0] != sender}
+        self._begun = {key: texts for key, texts in self._begun.items() if key[0] != sender}

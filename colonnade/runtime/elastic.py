@@ -113,7 +113,7 @@ class Elastic:
         session.sealing.forget(peer)
         session.roles_over.discard(peer)
         session.waits.pop(peer, None)
-        session.post.admit(peer, int(start.run, 16), start.attempt)
+        session.admit(peer, start)
         if session.is_hub:
             session.tell(peer, start)
             if session.own_account is not None:

@@ -138,7 +138,7 @@ class Fixed:
                 steps = session.steps_taken
                 steps.check_apart(phase, saved, (place[0], place[1]), session.away)
                 party.progress.go_on_at(*start.skip)
-        session.post.begin(int(start.run, 16), start.attempt)
+        session.begin_attempt(start)
         if session.post.gate is not None:
             session.post.gate.attend(len(session.present))
         if start.skip is not None:

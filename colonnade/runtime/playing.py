@@ -59,6 +59,7 @@ class Playing:
         if session.membership.elastic:
             session.take_in()
         session.wanted = wanted
+        names = [peer.name for peer in wanted.peers]
         try:
             while True:
                 for peer in wanted.peers:
@@ -66,6 +67,7 @@ class Playing:
                     if message is not None:
                         value = self._accept(message)
                         return (peer, value) if wanted.any else value
+                session.credit.needed = names
                 left = TICK
                 if wanted.within is not None:
                     left = min(left, began + wanted.within - time.monotonic())
@@ -76,10 +78,11 @@ class Playing:
                     session.membership.check_wait(session, wanted, began)
                     self._check_silence(wanted, began)
         finally:
-            session.wanted = None
+            session.wanted, session.credit.needed = None, ()
             session.say_going()
 
     def _accept(self, message: Message) -> Value:
+        self._session.credit.read(message.sender, message.kind.name)
         self._session.moved = time.monotonic()
         return handed_over(message, self._party)
 

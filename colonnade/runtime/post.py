@@ -35,7 +35,6 @@ from colonnade.wire.ledger import describe
 
 LARGEST = 4 << 30  # bytes of one message
 NAME = 100  # letters of a name that others made up
-LATER_BYTES = 64 << 20  # of an attempt that the sender has begun and we have not
 KNOWN_SORTS = 1 << 16  # verdicts on tensors of one Kind, shape and dtype that are kept
 Bytes = bytes | memoryview
 
@@ -220,27 +219,25 @@ class Post:
             lane = self._in[sender, kind] = Lane()
         return lane
 
-    def accept(self, part: Part, data: memoryview) -> None:
-        """One part as it came over a link whose other end is known."""
+    def accept(self, part: Part, data: memoryview) -> bool:
+        """One part as it came over a link whose other end is known; whether it was kept."""
         mine = self._attempts.get(part.sender, self._attempt)
         if part.run != mine.run or part.attempt != mine.number:
             later = part.attempt > mine.number and (part.run == mine.run or not mine.run)
             if later:
-                if sum(len(kept) for _, kept in self._later) > LATER_BYTES:
-                    raise CodecError(f"'{foreign(part.sender, NAME)}' is far ahead of '{self._me}'")
                 self._later.append((part, data))
             else:
                 self.refused["another run or an older attempt"] += 1
-            return
+            return later
         lane = self._due(part)
         if lane is None:
-            return
+            return False
         parcel = self._parcels.get(part.sender)
         if parcel is None:
             self._check_head(part, data)
             if len(data) == part.size:  # all of it
                 self._close(part, data, lane, whole=True)
-                return
+                return True
             parcel = Parcel(_key(part), codec.room(part.size, bytes(data[:3])))
             self._parcels[part.sender] = parcel
         if parcel.key != _key(part):
@@ -258,6 +255,7 @@ class Post:
         if end == part.size:
             del self._parcels[part.sender]
             self._close(part, parcel.memory, lane, whole=False)
+        return True
 
     def _due(self, part: Part) -> Lane | None:
         """Where a part belongs, if it is due; a message that came before is dropped."""
@@ -366,13 +364,17 @@ class Post:
         """Whether a message is there to be taken."""
         return self.first(sender, kind) is not None
 
-    def waiting(self) -> int:
-        """How many bytes have come and were not asked for yet."""
-        return sum(
-            len(value.data) if isinstance(value, Packed) else codec.size(value)
-            for lane in self._in.values()
-            for value in (message.value for message in lane.queue)
-        )
+    def unread(self) -> Iterator[tuple[str, str, int]]:
+        """Sender, Kind and bytes of each message that has come and was not asked for yet."""
+        for (sender, kind), lane in self._in.items():
+            for value in (message.value for message in lane.queue):
+                size = len(value.data) if isinstance(value, Packed) else codec.size(value)
+                yield sender, kind, size
+
+    def drop(self) -> None:
+        """Nobody will ask for what has come."""
+        for lane in self._in.values():
+            lane.queue.clear()
 
     def leftover(self) -> list[str]:
         """What a method should know once its role has ended."""

@@ -16,7 +16,6 @@ on whether parties may come and go is the membership's to do: fixed.py and elast
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
@@ -41,6 +40,7 @@ from colonnade.runtime.control import (
     StopAt,
     Trouble,
     Waiting,
+    parsed,
     read,
 )
 
@@ -182,10 +182,7 @@ def hear(session: Session, sender: str, name: str, text: str) -> None:
     try:
         if word is None:
             raise KeyError(name)
-        content = json.loads(text)
-        if not isinstance(content, dict):
-            raise TypeError("its content is no table")
-        said: Any = read(word.content, content)
+        said: Any = read(word.content, parsed(text))
     except NONSENSE as error:
         text = f"'{sender}' said something unknown: {name!r:.50} ({error!s:.200})"
         session.refuse(sender, text)

@@ -34,7 +34,7 @@ import torch
 from colonnade.errors import CodecError, ColonnadeError
 from colonnade.journal import Journal, Steps
 from colonnade.net.frame import Control, Part
-from colonnade.net.link import Arrived, Down, Event, Link, Up
+from colonnade.net.link import Arrived, Down, Event, Foul, Link, Up
 from colonnade.net.mesh import Lost, Mesh
 from colonnade.role.party import Party
 from colonnade.role.progress import Stopped
@@ -56,6 +56,7 @@ from colonnade.runtime.control import (
     Trouble,
     frames,
 )
+from colonnade.runtime.credit import Credit
 from colonnade.runtime.drive import drive, failed, where
 from colonnade.runtime.elastic import Elastic
 from colonnade.runtime.fixed import Fixed
@@ -68,7 +69,6 @@ from colonnade.wire import Recv, Wire
 STOP_SECONDS = 3.0  # from the wish to stop to the end
 LAST_SAVES_SECONDS = 0.7  # that a hub which stops waits for the others' checkpoints
 GOODBYE_SECONDS = 10.0
-BACKLOG_BYTES = 256 << 20  # messages that came and were not asked for: then receiving pauses
 GONE = "the federation has gone on without it"
 
 Membership = Fixed | Elastic
@@ -131,7 +131,7 @@ class Session:
         self.checkpoints, self.membership, self.patience = checkpoints, membership, patience
         self.keeper, self.log, self.told = keeper, log, dict(told or {})
         self.journal = journal
-        self.post = post
+        self.post, self.credit = post, Credit(me)
         self.sealing = sealing or NoSealing()
         self.mesh.when_full = self._no_room
         self.run, self.attempt = run, attempt
@@ -344,6 +344,7 @@ class Session:
 
     def pump(self, seconds: float) -> None:
         """Wait for one event, then take in all that is there; look after the clock."""
+        self.credit.settle()
         try:
             self._handle(self.mesh.inbox.get(timeout=max(seconds, 0.0)))
             self.take_in()
@@ -366,20 +367,42 @@ class Session:
         if isinstance(event, Arrived):
             if event.life != event.link.life or event.link.peer in self.mesh.barred:
                 return  # of a process that is gone, of a party that was left behind, or barred
-            event.link.took(event)
             if isinstance(event.content, Part):
-                self.post.accept(event.content, event.tail)
-                self.moved = time.monotonic()
-                self.say_going()
+                self._accept(event, event.content)
             else:
+                event.link.took(event)
                 self.hear(event.link.peer, event.content)
         elif isinstance(event, Up):
             if event.anew:  # else the link has repaired itself
                 self._came_up(event.link)
         elif isinstance(event, Down):
             self.log(f"lost the connection with '{event.link.peer}': {event.why}")
+        elif isinstance(event, Foul):
+            self.refuse(event.link.peer, event.why)
         elif isinstance(event, Lost):
             raise event.error
+
+    def _accept(self, event: Arrived, part: Part) -> None:
+        """A part of a message; while there is no room for more, its sender is not told so."""
+        if not self.post.accept(part, event.tail):
+            event.link.took(event)
+        elif self.own_account is None:
+            self.credit.came(event, part)
+        else:  # the role has ended, and its account says what it has not read
+            self.post.drop()
+            event.link.took(event)
+        self.moved = time.monotonic()
+        self.say_going()
+
+    def begin_attempt(self, start: Start) -> None:
+        """In a fixed membership: from now on, messages of this attempt."""
+        self.post.begin(int(start.run, 16), start.attempt)
+        self.credit.recount(self.post.unread())
+
+    def admit(self, peer: str, start: Start) -> None:
+        """In an elastic one: from now on, messages of this attempt with this peer."""
+        self.post.admit(peer, int(start.run, 16), start.attempt)
+        self.credit.recount(self.post.unread())
 
     def _came_up(self, link: Link) -> None:
         """Another process than before stands at the other end."""
@@ -462,8 +485,8 @@ class Session:
 
     def _no_room(self) -> None:
         """The peer has not taken in what it was sent: take in what others send meanwhile."""
-        if self.post.waiting() > BACKLOG_BYTES:
-            time.sleep(0.01)
-            self._tick(time.monotonic())
-        else:
+        self.credit.blocked = True
+        try:
             self.pump(TICK)
+        finally:
+            self.credit.blocked = False

@@ -79,7 +79,7 @@ class Case:
         self.mesh: Any = FakeMesh(me)
         post: Any = SimpleNamespace(
             refused={},
-            waiting=lambda: 0,
+            unread=lambda: (),
             holds=lambda peer, kind: False,
             admit=lambda peer, run, attempt: self.admitted.append((peer, attempt)),
             ledger=SimpleNamespace(note=lambda text: None),

@@ -126,7 +126,8 @@ def test_a_word_that_does_not_fit_one_frame(tmp_path: Path) -> None:
 
 def test_half_a_word_of_a_process_that_died_is_forgotten(tmp_path: Path) -> None:
     hub = case("bank", tmp_path)
-    hub.hear("shop", "more of done", '{"account": {"history": [')
+    hub.hear("shop", "more of done", " " * control.WORD_BYTES)
+    hub.hear("shop", "more of done", " " * control.WORD_BYTES)
     hub.mesh.up("shop")
     hub.session.take_in()
     hub.hear("shop", "done", '{"account": {}}')
@@ -135,6 +136,7 @@ def test_half_a_word_of_a_process_that_died_is_forgotten(tmp_path: Path) -> None
 
 def test_a_word_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(control, "WORDS_BYTES", 1000)
+    monkeypatch.setattr(control, "WORD_BYTES", 100)
     hub = case("bank", tmp_path)
     with pytest.raises(CodecError, match="does not come to an end"):
         for _ in range(20):

@@ -1,0 +1,102 @@
+"""How much of what others send may lie here unread; beyond that, senders wait.
+
+A part is taken in when it comes, and its message lies in the post until the role asks for it. It is
+acknowledged
+
+    at once        while there is room: PEER_BYTES for each sender, ALL_BYTES for all together
+    at once        if the role waits for a message of this sender
+    at once        if this party itself waits for room at another: then up to ALL_BYTES, and one
+                   message of each sender whatever its size, lest two who both send first lock up
+    later          once there is room again; until then it fills its sender's window
+
+Words of the protocol pass whatever lies unread. A sender whom a role waits for, and who fills all
+the room with other messages instead, is named. What the hub relays shares the hub's link, which
+must not stand still for it: it is acknowledged at once, and a sender that goes beyond ALL_BYTES is
+named as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterable
+
+from colonnade.errors import CodecError
+from colonnade.net.frame import Part
+from colonnade.net.link import Arrived
+
+PEER_BYTES, ALL_BYTES = 32 << 20, 128 << 20
+MESSAGE_BYTES = 2 << 10  # that a message takes besides its own bytes
+
+
+class Credit:
+    """What lies unread at one party, and which frames it has not acknowledged yet."""
+
+    def __init__(self, me: str) -> None:
+        self._me = me
+        self.needed: Collection[str] = ()  # whom the role waits for
+        self.blocked = False  # this party waits for room at another
+        self._unread: Counter[str] = Counter()  # whole messages, by sender
+        self._sizes: dict[tuple[str, str], deque[int]] = {}  # of each, by sender and Kind
+        self._begun: dict[str, int] = {}  # bytes that have come of a message that has not ended
+        self._held: dict[str, deque[Arrived]] = {}  # not acknowledged, in their order
+
+    def came(self, event: Arrived, part: Part) -> None:
+        """A part was taken in by the post, and lies there."""
+        sender = part.sender
+        end = part.offset + len(event.tail)
+        if end < part.size:
+            self._begun[sender] = end
+        else:
+            self._begun.pop(sender, None)
+            self._add(sender, part.kind, part.size)
+        relayed = sender != event.link.peer
+        if relayed or sender in self.needed:
+            self._check(sender, part.size)
+        if relayed or (sender not in self._held and self._has_room(sender)):
+            event.link.took(event)
+        else:
+            self._held.setdefault(sender, deque()).append(event)
+
+    def read(self, sender: str, kind: str) -> None:
+        """The role has been given the first message of a Kind."""
+        self._unread[sender] -= self._sizes[sender, kind].popleft()
+
+    def settle(self) -> None:
+        """Acknowledge whatever there is room for by now."""
+        for sender, held in list(self._held.items()):
+            while held and self._has_room(sender):
+                event = held.popleft()
+                event.link.took(event)
+            if not held:
+                del self._held[sender]
+
+    def recount(self, unread: Iterable[tuple[str, str, int]]) -> None:
+        """Much of what lay unread is gone; these messages are left."""
+        self._unread.clear()
+        self._sizes.clear()
+        self._begun.clear()
+        for sender, kind, size in unread:
+            self._add(sender, kind, size)
+
+    def _add(self, sender: str, kind: str, size: int) -> None:
+        size += MESSAGE_BYTES
+        self._unread[sender] += size
+        self._sizes.setdefault((sender, kind), deque()).append(size)
+
+    def _check(self, sender: str, last: int) -> None:
+        """Nobody fills all the room with what nobody asks for, however long it is waited for."""
+        mine, all_ = self._unread[sender] - last, self._unread.total() - last
+        if all_ > ALL_BYTES and mine > max(PEER_BYTES, ALL_BYTES // 2):
+            raise CodecError(
+                f"'{sender}' sent '{self._me}' {mine >> 20} MiB of messages that nobody has asked "
+                f"for, and not the one that is waited for; {ALL_BYTES >> 20} MiB at most"
+            )
+
+    def _has_room(self, sender: str) -> bool:
+        mine, all_ = self._unread[sender], self._unread.total()
+        if sender in self.needed:
+            return True
+        if self.blocked:
+            return all_ <= ALL_BYTES or not mine
+        begun = self._begun.get(sender, 0)
+        return mine + begun <= PEER_BYTES and all_ + sum(self._begun.values()) <= ALL_BYTES
