@@ -61,9 +61,9 @@ def trained(
 def test_messages_that_nobody_reads_make_their_sender_wait(
     nursery: Nursery, tmp_path: Path
 ) -> None:
-    """600 MB of valid messages come while the label holder waits for another party's word. They
+    """400 MB of valid messages come while the label holder waits for another party's word. They
     wait at their sender, none is lost, and the word comes."""
-    peaks = trained(nursery, tmp_path, {}, "hoard", messages=600, seconds=4.0)
+    peaks = trained(nursery, tmp_path, {}, "hoard", messages=400, seconds=4.0)
     assert peaks["party1"] < MOST, peaks
 
 
@@ -75,7 +75,7 @@ def test_who_floods_is_stopped_and_named(
     """A member that sends on although nothing was taken in, or a word that has no end."""
     plan = {"party3": [disturbance]}
     try:
-        trained(nursery, tmp_path, plan, "hoard", messages=600, seconds=4.0)
+        trained(nursery, tmp_path, plan, "hoard", messages=400, seconds=4.0)
     except RoleFailed as stopped:
         assert "'party3' sent" in str(stopped) or "'party3' does not" in str(stopped)
         assert "party2" not in str(stopped)
