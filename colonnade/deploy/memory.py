@@ -8,10 +8,12 @@ from typing import Any
 
 from colonnade.align.ids import one_spelling
 from colonnade.deploy.setup import Setup
+from colonnade.errors import JournalError
 from colonnade.journal import Anchor, Journal, Meetings, Names, RunJournal, default_place
 from colonnade.journal.run import SIMULATED
 from colonnade.results import folder as folders
 from colonnade.role.party import Party
+from colonnade.wire import Ledger
 
 ANCHOR = "journal"  # in run.json
 
@@ -50,6 +52,34 @@ def watch_rows(setup: Setup, party: Party, journal: Journal, absent: Collection[
         meetings.meet(known[split], party.kept.sha256(), members)
 
     party.on_rows = meet
+
+
+def keep_head(journal: Journal, run: str, book: Ledger) -> None:
+    """Say in the journal how far a run's ledger has come."""
+    assert book.path is not None
+    rows, head = book.count, book.head
+    journal.append("ledger", run=run, file=book.path.name, rows=rows, head=head)
+
+
+def check_head(journal: Journal, run: str, book: Ledger) -> None:
+    """Refuse a ledger that does not contain what the journal knows of it."""
+    assert book.path is not None
+    known = list(journal.entries("ledger", run=run, file=book.path.name))
+    if not known:
+        return
+    count, head = known[-1]["rows"], known[-1]["head"]
+    found = book.head if book.count == count else ""
+    for row in book.rows():
+        if row["row"] == count:
+            found = row["previous"]
+            break
+    if found != head:
+        raise JournalError(
+            f"{book.path} was cut, emptied or exchanged: it has {book.count} rows, and by this "
+            f"party's journal it had {count} with another end. What has left is counted from it, "
+            "so nothing is sent. Bring it back from a backup, or begin a new run, with another "
+            "--out"
+        )
 
 
 def keep_anchor(folder: Path, journal: Journal) -> None:

@@ -27,7 +27,14 @@ from colonnade.assembly import OwnRows, ids_of, of
 from colonnade.data import Column, Preparation, Split
 from colonnade.data.own import OwnFile, described, read
 from colonnade.deploy.connect import connect, signals
-from colonnade.deploy.memory import keep_anchor, open_journal, run_journal, watch_rows
+from colonnade.deploy.memory import (
+    check_head,
+    keep_anchor,
+    keep_head,
+    open_journal,
+    run_journal,
+    watch_rows,
+)
 from colonnade.deploy.records import Log, Say
 from colonnade.deploy.setup import Setup, party_of
 from colonnade.errors import CodecError, DataError, MethodError, RunError
@@ -88,7 +95,8 @@ def foretell(
     saved = _saved(run, setup.name)
     book = Ledger(_touched(run / "ledger-predict.jsonl"), through=True)
     asked = replace(setup, task="predict")
-    journal = open_journal(setup, run, read_json(run / "run.json"))
+    manifest = read_json(run / "run.json")
+    journal = open_journal(setup, run, manifest)
     session = connect(asked, journal, book, NoCheckpoints(), _NothingKept(), log, absent=absent)
     party: Party | None = None
     with (
@@ -98,6 +106,7 @@ def foretell(
         signals(session.stop),
         session.connected(),
     ):
+        check_head(journal, manifest["run"], book)
         while (start := session.next_start()) is not None:
             party = _party(setup, saved, tuple(classes))
             party.journal = run_journal(setup, journal, start.run)
@@ -107,6 +116,7 @@ def foretell(
             if session.play(start, party, partial(_role, setup, party, start.absent)):
                 session.finish(party, {})
         session.leave()
+        keep_head(journal, manifest["run"], book)
         keep_anchor(run, journal)
     if party is not None and COMMON in party.state:
         ids = [party.names[row] for row in party.state[COMMON].tolist()]

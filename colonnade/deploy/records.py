@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from colonnade import store
 from colonnade.align.phase import COMMON
 from colonnade.assembly import write_common
-from colonnade.deploy.memory import ANCHOR, keep_anchor
+from colonnade.deploy.memory import ANCHOR, check_head, keep_anchor, keep_head
 from colonnade.deploy.setup import Setup
 from colonnade.errors import ColonnadeError, MethodError, RunError, printable
 from colonnade.journal import Journal
@@ -94,6 +94,8 @@ class Records:
     def kept(self, session: Session) -> Iterator[None]:
         """Whatever happens inside, the folder says what was reached."""
         try:
+            if self.run:
+                check_head(self._journal, self.run, self.book)
             yield
         except Stopped as stop:
             self._write_what_was_reached("stopped", "")
@@ -124,6 +126,9 @@ class Records:
 
     def mark(self, start: Start) -> None:
         """Remember which attempt this is."""
+        if self.run != start.run:  # it was not known before: is this folder the one it had?
+            check_head(self._journal, start.run, self.book)
+            self.run = start.run
         more: dict[str, Any] = {"run": start.run, "party": self._setup.name}
         more[ANCHOR] = self._journal.anchor.table()
         if self._setup.elastic:  # it may have to go on alone
@@ -136,6 +141,7 @@ class Records:
     def _before_checkpoint(self) -> None:
         """What a checkpoint builds upon comes to the disk before it."""
         self.book.flush()
+        keep_head(self._journal, self.run, self.book)
         with _writing(self._folder):
             keep_anchor(self._folder, self._journal)
 
