@@ -69,9 +69,8 @@ def keep(me: Party, rows: Tensor) -> None:
                 f"none of the {len(rows)} common rows is for '{name}': bring more rows, or change "
                 "[data] test and validation, or the seed"
             )
+    check_spread(me.name, me.splits, me.schedule, me.fewest)
     train = me.splits.get("train")
-    if train is not None:
-        check_spread(me.name, len(train), me.schedule, me.fewest)
     labels = None if train is None else train.y
     if labels is not None:
         try:

@@ -78,7 +78,7 @@ def assembled(
         _check_alike(parties)
     for name, party in parties.items() if config.align is None else ():
         if "train" in party.splits and not method.rows.ids_only:
-            check_spread(name, len(party.splits["train"]), party.schedule)
+            check_spread(name, party.splits, party.schedule)
     widths = [prod(party.shape) for party in parties.values() if party.has_features]
     method.check(Circumstances(config.options, widths=widths))
     _check_networks(parties, [n for n in holdings if method.roles[cast[n]].features])

@@ -134,9 +134,9 @@ def prepare(
     _check_network(setup)
     if settings.align is not None and role.rows:
         ristretto.library()
-    if settings.align is None and "train" in rows.splits:  # else once the common rows are known
+    if settings.align is None:  # else once the common rows are known
         least = fewest(federation, name, policy)
-        check_spread(name, len(rows.splits["train"]), schedule_of(settings), least)
+        check_spread(name, rows.splits, schedule_of(settings), least)
     return setup
 
 

@@ -31,6 +31,8 @@ class Tally:
         self._counts = np.zeros(len(records), dtype=np.int64)
         self._keys: set[str] = set()
         self._seen = 0  # entries of the journal
+        self._all = ""  # what entries call all of these records, once one is written
+        self._among: dict[str, NDArray[np.bool_]] = {}  # which of these a list has, by its name
         self._take_in()
 
     @property
@@ -59,8 +61,10 @@ class Tally:
             self._take_in()
             if key in self._keys:
                 return False
-            records = self._records if positions is None else self._records[positions]
-            rows = self._journal.lists.keep(records)
+            if positions is not None:
+                rows = self._journal.lists.keep(self._records[positions])
+            else:
+                rows = self._all = self._all or self._journal.lists.keep(self._records)
             self._journal.append("count", name=self.name, key=key, rows=rows, times=times)
         self._take_in()
         return True
@@ -71,8 +75,11 @@ class Tally:
             return
         for entry in self._journal.entries("count", since, name=self.name):
             self._keys.add(str(entry["key"]))
-            counted = np.isin(self._records, self._journal.lists.read(str(entry["rows"])))
-            self._counts += counted * int(entry["times"])
+            called = str(entry["rows"])
+            if called not in self._among:
+                listed = self._journal.lists.read(called)
+                self._among[called] = np.isin(self._records, listed)
+            self._counts += self._among[called] * int(entry["times"])
 
 
 class Mark:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -83,21 +83,37 @@ def spread(rows: int, size: int, batching: Batching) -> list[int]:
     return [least + (number < more) for number in range(count)]
 
 
-def check_spread(owner: str, rows: int, schedule: Schedule, fewest: int = FEWEST) -> None:
+def check_spread(
+    owner: str, splits: Mapping[str, Sized], schedule: Schedule, fewest: int = FEWEST
+) -> None:
     """Refuse to train with batches of one row, which only the papers' batches may be, or of fewer
-    rows than the party's policy allows."""
+    rows than the party's policy allows, also where it evaluates."""
+    if "train" not in splits:
+        return
+    rows = len(splits["train"])
     smallest = min(spread(rows, schedule.batch_size, schedule.batching), default=fewest)
     least = fewest if fewest > FEWEST or schedule.batching != "papers" else 1
+    required = f", and its policy requires {fewest}" if fewest > FEWEST else ""
     if smallest < least:
         said = f"batch_size = {schedule.batch_size} of {rows} training rows of '{owner}' makes"
         said += " a batch of one row" if smallest == 1 else f" a batch of {smallest} rows"
-        said += f", and its policy requires {fewest}" if fewest > FEWEST else ""
         move = f"batch_size = {2 * least - 1} or more does not"
         if rows < least:
             move = "bring more rows"
         elif schedule.batching == "papers":
             move = 'choose another batch_size, or batching = "even"'
-        raise ConfigError([f"{said}: {move}"])
+        raise ConfigError([f"{said}{required}: {move}"])
+    for name, others in splits.items():
+        sizes = spread(len(others), EVALUATION_ROWS, schedule.batching)
+        if (
+            required
+            and name != "train"
+            and schedule.evaluate_every
+            and min(sizes, default=least) < least
+        ):
+            said = f"the {len(others)} rows of '{owner}' for '{name}' are evaluated in batches of"
+            move = "bring more rows, lower its `min_batch`, or set evaluate_every = 0"
+            raise ConfigError([f"{said} {min(sizes)}{required}: {move}"])
 
 
 def batched(

@@ -60,3 +60,16 @@ def test_a_record_does_not_leave_in_another_form(form: str, tmp_path: Path) -> N
     left, why = play(tmp_path, in_each_batch(kind, made), **LIMITS)
     assert not left, f"{len(left)} records left as {form}"
     assert "'shop' does not send" in why and "policy" in why
+
+
+def test_a_record_does_not_leave_piece_by_piece(tmp_path: Path) -> None:
+    """Four numbers of every record at each step, other ones each time: 64 at most, in all."""
+
+    def piecemeal(me: Party, to: Peer) -> None:
+        for epoch in me.epochs():
+            for batch in me.batches():
+                to.send(EMBEDDING, batch.x[:, 4 * epoch : 4 * epoch + 4])
+
+    left, why = play(tmp_path, piecemeal, epochs=20, numbers=64, **LIMITS)
+    assert sum(message.shape[1] for message in left) == 64 * 3  # of three batches
+    assert "64 numbers about each record" in why and "30 of its records, of 30" in why

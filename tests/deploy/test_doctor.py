@@ -333,7 +333,7 @@ ALIGNED = {
     "splitnn": {"dim": 4},
     "align": {"minimum": 10},
 }
-PSI = "".join(f"[allow.psi_{name}]\n" for name in ("opening", "table", "count", "common", "places"))
+PSI = "".join(f"[allow.psi_{name}]\n" for name in ("opening", "announcement", "places"))
 
 
 @pytest.mark.parametrize(

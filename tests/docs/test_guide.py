@@ -10,11 +10,13 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from colonnade.journal import Journal, default_place
 from colonnade.wire.reconcile import reconcile
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "two-organisations.md"
@@ -124,6 +126,17 @@ def test_the_books_agree(followed: tuple[Path, dict[str, str]]) -> None:
     # embeddings, gradients, one batch of test rows; before that, the alignment
     assert found.matched == 10 * (11 + 11 + 1) + 14
     assert "the two ledgers agree" in said["bank: colonnade ledger"]
+
+
+def test_the_shop_remembers_how_often_each_record_left(
+    followed: tuple[Path, dict[str, str]],
+) -> None:
+    """Ten epochs: ten releases of every row that trained, and of every row that was evaluated."""
+    with closing(Journal(default_place("scores", "shop"))) as journal:
+        entries = list(journal.entries("count", name="releases of embedding"))
+        rows = {str(e["rows"]): len(journal.lists.read(str(e["rows"]))) for e in entries}
+    assert len(entries) == 2 * 10 and {e["times"] for e in entries} == {1}
+    assert len(rows) == 2 and sum(rows.values()) == 414
 
 
 def test_both_sides_found_the_same_rows(followed: tuple[Path, dict[str, str]]) -> None:

@@ -107,10 +107,10 @@ def test_a_batch_of_one_row_is_refused(rows: int, size: int) -> None:
         return Schedule(seed=1, epochs=1, batch_size=size, **more)
 
     with pytest.raises(ConfigError, match="'bank' makes a batch of one row") as caught:
-        check_spread("bank", rows, schedule(size))
-    check_spread("bank", rows, schedule(size, batching="papers"))
+        check_spread("bank", {"train": range(rows)}, schedule(size))
+    check_spread("bank", {"train": range(rows)}, schedule(size, batching="papers"))
     for said in re.findall(r"batch_size = (\d+) or more", str(caught.value)):
-        check_spread("bank", rows, schedule(int(said)))  # the advice, followed
+        check_spread("bank", {"train": range(rows)}, schedule(int(said)))  # the advice, followed
 
 
 @pytest.mark.parametrize(("rows", "size"), [(33, 32), (21, 10), (5, 9)])
@@ -119,11 +119,19 @@ def test_a_batch_that_a_policy_does_not_allow_is_refused(rows: int, size: int) -
         return Schedule(seed=1, epochs=1, batch_size=size, **more)
 
     with pytest.raises(ConfigError, match="and its policy requires 20") as caught:
-        check_spread("bank", rows, schedule(size), 20)
+        check_spread("bank", {"train": range(rows)}, schedule(size), 20)
     for said in re.findall(r"batch_size = (\d+) or more", str(caught.value)):
-        check_spread("bank", rows, schedule(int(said)), 20)
+        check_spread("bank", {"train": range(rows)}, schedule(int(said)), 20)
     with pytest.raises(ConfigError, match=r"a batch of (one row|5 rows), and its policy"):
-        check_spread("bank", rows, schedule(size, batching="papers"), 20)
+        check_spread("bank", {"train": range(rows)}, schedule(size, batching="papers"), 20)
+
+
+def test_rows_to_test_on_that_a_policy_does_not_allow_are_refused() -> None:
+    splits, plan = {"train": range(40), "test": range(5)}, Schedule(1, 1, 20)
+    check_spread("bank", splits, plan)
+    check_spread("bank", splits, Schedule(1, 1, 20, evaluate_every=0), 8)
+    with pytest.raises(ConfigError, match=r"the 5 rows of 'bank' for 'test'.*requires 8"):
+        check_spread("bank", splits, plan, 8)
 
 
 def test_an_order_of_its_own_differs_between_parties() -> None:
