@@ -67,6 +67,7 @@ TABLE = Kind(
     randomised=True,
     host=True,
     about="nothing",
+    varies=True,  # lists.py knows how long each is
 )
 COUNT = Kind(
     "psi_count",
@@ -84,6 +85,7 @@ COMMON = Kind(
     randomised=True,
     host=True,
     about="nothing",
+    varies=True,  # lists.py knows how long each is
 )
 TOO_FEW = -1
 

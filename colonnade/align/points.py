@@ -26,6 +26,7 @@ POINTS = Kind(
     randomised=True,
     host=True,
     about="nothing",
+    varies=True,  # lists.py knows how long each is
 )
 PLACES = Kind(
     "psi_places",
@@ -35,6 +36,7 @@ PLACES = Kind(
     randomised=True,
     host=True,
     about="nothing",
+    varies=True,  # lists.py knows how long each is
 )
 
 
