@@ -1,9 +1,10 @@
 """Speed of the one-process runtime, as ratios measured in one interleaved run.
 
-    python benchmarks/speed/bench.py [ratio] [easter] [masking] [growth] [accuracy]
-                                     [--device cuda] [--repeats 5]
+    python benchmarks/speed/bench.py [ratio] [checks] [easter] [masking] [growth]
+                                     [accuracy] [--device cuda] [--repeats 5]
 
 ratio     splitnn against two hand-written loops (loops.py): MNIST quadrants, four parties
+checks    the same runs with and without the checks of every message, taken in turns
 easter    the same for EASTER without masks, CNN parties; what masks add to a step
 masking   milliseconds to mask one 128×128 embedding and to open the sum, by parties and ring
 growth    seconds per step with 2 … 64 parties and with the batch; peak memory
@@ -38,6 +39,7 @@ from colonnade import assembly, config, data
 from colonnade.errors import DataMissing
 from colonnade.privacy.masking import Masks, Moment, Ring
 from colonnade.results.environment import commit
+from colonnade.role.checks import Checks
 from colonnade.runtime.drive import reproducible
 from colonnade.wire import Ledger
 
@@ -177,6 +179,33 @@ def ratio(device: str, repeats: int, rows: int) -> list[dict[str, Any]]:
                 "ledger_share": share,
             }
         )
+    console.print(table)
+    return found
+
+
+def nothing(*_: object) -> None:
+    """In place of a check."""
+
+
+def checks_ratio(device: str, repeats: int, rows: int) -> list[dict[str, Any]]:
+    table = Table(title=f"checks of messages: MNIST quadrants, splitnn, {rows} rows, {device}")
+    for column in ("bottoms", "with s/epoch", "without s/epoch", "with / without"):
+        table.add_column(column, justify="right")
+    found = []
+    for model in ("mlp", "cnn"):
+        tree = settings(model=model, device=device, data={"name": "mnist", "train_rows": rows})
+        kept: list[float] = []
+        left: list[float] = []
+        for _ in range(repeats + 1):
+            kept.append(ours(tree).seconds[-1])
+            with (
+                mock.patch.object(Checks, "sending", nothing),
+                mock.patch.object(Checks, "received", nothing),
+            ):
+                left.append(ours(tree).seconds[-1])
+        ratios = [a / b for a, b in zip(kept[1:], left[1:], strict=True)]  # the first one warms up
+        table.add_row(model, spread(kept[1:]), spread(left[1:]), spread(ratios))
+        found.append({"bottoms": model, "with": kept[1:], "without": left[1:], "ratios": ratios})
     console.print(table)
     return found
 
@@ -354,7 +383,7 @@ def _peak_here(tree: dict[str, Any]) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    every = ["ratio", "easter", "masking", "growth", "accuracy"]
+    every = ["ratio", "checks", "easter", "masking", "growth", "accuracy"]
     parser.add_argument("what", nargs="*", default=every, help=f"of {', '.join(every)}")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--repeats", type=int, default=5)
@@ -367,6 +396,7 @@ def main() -> None:
     device, repeats = arguments.device, arguments.repeats
     parts: dict[str, Callable[[], list[dict[str, Any]]]] = {
         "ratio": lambda: ratio(device, repeats, arguments.rows),
+        "checks": lambda: checks_ratio(device, repeats, arguments.rows),
         "easter": lambda: easter_ratio(device, repeats, arguments.rows),
         "masking": lambda: masking(device, repeats),
         "growth": lambda: growth(device, repeats, 2560),

@@ -91,6 +91,7 @@ SEALED = Kind(
     randomised=True,
     host=True,
     about="batch",
+    varies=True,
 )
 ENCRYPTED = Kinds(
     embedding=SEALED,
