@@ -19,6 +19,7 @@ from colonnade.models.own import check_own, is_own, own_network
 from colonnade.models.resnet import PLANS, resnet
 from colonnade.models.vgg import vgg16
 
+WHY_LETTERS = 200  # of an error of PyTorch
 Build = Callable[..., nn.Sequential]
 
 RESNETS: dict[str, Build] = {f"resnet{depth}": partial(resnet, depth) for depth in PLANS}
@@ -58,8 +59,12 @@ def check(name: str, shape: tuple[int, ...], **options: Any) -> None:
     if is_own(name):
         check_own(name, shape, 8, **options)
         return
-    with torch.device("meta"):
-        network(name, shape, 8, **options)
+    try:
+        with torch.device("meta"):
+            network(name, shape, 8, **options)
+    except (RuntimeError, TypeError, OverflowError) as error:  # of PyTorch: beyond 64 bits
+        why = str(error).partition("\n")[0][:WHY_LETTERS]
+        raise ConfigError([f"model '{name}': no network has this size: {why}"]) from None
 
 
 def head(name: str, dim: int, classes: int) -> nn.Module:

@@ -23,7 +23,7 @@ from typing import Any
 
 import grpc
 
-from colonnade.errors import CodecError, FederationError, Refused, foreign
+from colonnade.errors import CodecError, FederationError, Refused, RunError, foreign
 from colonnade.net.admission import Admission
 from colonnade.net.diagnose import Trouble, diagnose
 from colonnade.net.frame import (
@@ -436,5 +436,11 @@ class Mesh:
     def _thread(self, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, daemon=True)
         self._threads = [t for t in self._threads if t.is_alive()]
+        try:
+            thread.start()
+        except RuntimeError as error:
+            raise RunError(
+                f"'{self.me}' has no thread left for its links ({error}): raise the limit, `ulimit "
+                "-u`, or end other programs, and start it again with the same command"
+            ) from error
         self._threads.append(thread)
-        thread.start()

@@ -64,7 +64,14 @@ def create(folder: Path, settings: Config, overwrite: bool, **more: Any) -> int:
 @contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Two processes in one folder would break its ledger; the lock goes with the process."""
-    with (folder / "lock").open("a+") as file:
+    try:
+        opened = (folder / "lock").open("a+")
+    except OSError as error:
+        raise RunError(
+            f"{folder / 'lock'} cannot be opened: {error.strerror}. It is a file, and nothing in it "
+            "is needed: remove what is there, or choose another --out"
+        ) from None
+    with opened as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
@@ -132,8 +139,13 @@ def reopen(folder: Path, settings: Config) -> dict[str, Any]:
             f"{folder} was made by another configuration or method file. To go on with its own: "
             f"{command_for(folder)}"
         )
-    if not (folder / "ledger.jsonl").exists():
+    if not (folder / "ledger.jsonl").is_file():
         raise RunError(f"{folder} has lost its ledger.jsonl, which says what was sent before")
+    if (folder / "checkpoints").is_file():
+        raise RunError(
+            f"{folder / 'checkpoints'} is a file, and checkpoints belong there: bring the folder "
+            "back, or remove the file and begin again from nothing"
+        )
     return manifest
 
 

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from colonnade.errors import RunError
 
@@ -24,6 +24,21 @@ if TYPE_CHECKING:  # a ledger is read without PyTorch
 GENESIS = "0" * 64
 AWAY = "'{}' was away at the end"  # a note in runs whose parties come and go
 FLUSH_ROWS = 4096
+FIELDS: dict[str, tuple[type, ...]] = {  # of a message's row
+    "attempt": (int,),
+    "sender": (str,),
+    "receiver": (str,),
+    "kind": (str,),
+    "shape": (list, dict, str),
+    "dtype": (str,),
+    "sequence": (int,),
+    "phase": (str,),
+    "epoch": (int,),
+    "step": (int,),
+    "hop": (int,),
+    "bytes": (int,),
+    "sha256": (str, type(None)),
+}
 SCALARS = (bool, int, float, str, bytes)  # every other value is a tensor, or a tree of them
 
 
@@ -179,7 +194,7 @@ def read(path: Path, end: str | None = None) -> Iterator[dict[str, Any]]:
 def hashed(path: Path, end: str | None = None) -> Iterator[tuple[dict[str, Any], str]]:
     """The same, each with its own hash."""
     head, number = GENESIS, -1
-    with path.open("rb") as file:
+    with _opened(path) as file:
         for number, line in enumerate(file):
             try:
                 row = json.loads(line)
@@ -189,6 +204,8 @@ def hashed(path: Path, end: str | None = None) -> Iterator[tuple[dict[str, Any],
                 raise RunError(
                     f"{path}: the chain breaks at row {number}: the ledger was cut or changed there"
                 )
+            if not _is_ours(row):
+                raise RunError(f"{path}: Colonnade did not write row {number}")
             head = hashlib.sha256(line).hexdigest()
             yield row, head
     if end is not None and head != end:
@@ -196,6 +213,20 @@ def hashed(path: Path, end: str | None = None) -> Iterator[tuple[dict[str, Any],
             f"{path}: row {number} is not the one the run ended with: the ledger was cut or "
             "changed at its end"
         )
+
+
+def _opened(path: Path) -> BinaryIO:
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise RunError(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _is_ours(row: Mapping[str, Any]) -> bool:
+    """Whether a row has the fields of a message, or of a note, and no others' values in them."""
+    if "note" in row:
+        return type(row["note"]) is str and type(row.get("attempt")) is int
+    return all(type(row.get(name)) in types for name, types in FIELDS.items())
 
 
 def summarise(rows: Iterable[Mapping[str, Any]], kinds: Mapping[str, Kind]) -> dict[str, Any]:

@@ -350,8 +350,6 @@ def _open(place: Path) -> Book:
             rows[key] = {part: row[part] for part in ("row", *KEY, *SAID)}
     except RunError as error:
         broken = str(error)
-    except (KeyError, TypeError):
-        broken = f"{path}: Colonnade did not write row {row['row']}"
     begun = manifest.get("attempt")
     return Book(
         path,
@@ -370,10 +368,7 @@ def _open(place: Path) -> Book:
 
 
 def _key(row: Row) -> Key:
-    key = row["sender"], row["receiver"], row["attempt"], row["kind"], row["sequence"]
-    if [type(part) for part in (*key, row["bytes"])] != [str, str, int, str, int, int]:
-        raise TypeError
-    return key
+    return row["sender"], row["receiver"], row["attempt"], row["kind"], row["sequence"]
 
 
 def _owner(ends: set[str] | None, result: Row, manifest: Row) -> frozenset[str]:

@@ -109,7 +109,11 @@ def test_tampering_is_found_at_the_first_row_that_does_not_follow(
         lambda t: t.clear(),
         lambda t: t.__setitem__(5, t[5].replace("shop", "spy")),
         lambda t: t.append(
-            json.dumps({"row": 6, "previous": hashlib.sha256(t[5].encode()).hexdigest()}) + "\n"
+            json.dumps(
+                {"row": 6, "attempt": 1, "note": "x"}
+                | {"previous": hashlib.sha256(t[5].encode()).hexdigest()}
+            )
+            + "\n"
         ),
     ],
     ids=["last row removed", "all rows removed", "last row edited", "row added"],
