@@ -68,8 +68,8 @@ def alone(folder: Path) -> Iterator[None]:
         opened = (folder / "lock").open("a+")
     except OSError as error:
         raise RunError(
-            f"{folder / 'lock'} cannot be opened: {error.strerror}. It is a file, and nothing in it "
-            "is needed: remove what is there, or choose another --out"
+            f"{folder / 'lock'} cannot be opened: {error.strerror}. It is to be a file, and an "
+            "empty one will do: remove what is there, or choose another --out"
         ) from None
     with opened as file:
         try:
