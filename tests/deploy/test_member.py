@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
+from nursery import Nursery
 from test_doctor import Two, two  # noqa: F401
 
 from colonnade.config import federation
@@ -54,3 +56,41 @@ def test_what_the_policy_would_stop_does_not_begin(two: Two) -> None:  # noqa: F
     with pytest.raises(ConfigError, match=r"3 epochs release a row 3 times.*`releases` = 3"):
         member.take_part(setup(two, limits="releases = 2"), out)
     assert not out.exists()
+
+
+def command(two: Two, nursery: Nursery, name: str, file: Path, out: str) -> list[str]:  # noqa: F811
+    own = ["--data", f"{two.folder / name}.csv", "--policy", f"{two.folder / name}.toml"]
+    more = ["--keys", f"{two.keys(name)}", "--out", f"{two.folder / out}-{name}", *own]
+    return [*nursery.command(), "party", "--federation", f"{file}", "--name", name, *more]
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str]:
+    said, _ = process.communicate(timeout=60)
+    return process.returncode, " ".join(said.split())
+
+
+@pytest.mark.slow
+def test_after_a_refused_handshake_the_same_command_goes_on(two: Two, nursery: Nursery) -> None:  # noqa: F811
+    """And a further run has no more releases than the first one has left."""
+
+    def start(name: str, file: Path, out: str = "first") -> subprocess.Popen[str]:
+        words = command(two, nursery, name, file, out)
+        pipe = subprocess.PIPE
+        return subprocess.Popen(words, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+
+    limits = f'journal = "{two.folder / "journal"}"\n[allow.embedding]\nreleases = 3\n'
+    (two.folder / "shop.toml").write_text(limits)
+    two.write(run={"method": "splitnn", "epochs": 3, "splitnn": {"dim": 4}})
+    other = two.folder / "other.toml"
+    other.write_text(two.file.read_text().replace("epochs = 3", "epochs = 2"))
+    bank = start("bank", two.file)
+    code, said = ended(start("shop", other))
+    bank.terminate()  # it goes on waiting for a shop that agrees
+    ended(bank)
+    assert code != 0 and "epochs" in said and (two.folder / "first-shop").exists()
+    bank = start("bank", two.file)
+    assert ended(start("shop", two.file))[0] == 0
+    assert ended(bank)[0] == 0
+    code, said = ended(start("shop", two.file, "second"))
+    assert code != 0 and "up to 3 times, and this run needs 3 more" in said
+    assert "allow `releases` = 6" in said and not (two.folder / "second-shop").exists()
