@@ -131,6 +131,11 @@ class Federation:
             return second.name
         return first.name if second.address else None
 
+    @property
+    def pins(self) -> dict[str, tuple[str, ...]]:
+        """The TLS keys that count, of every member that names some."""
+        return {member.name: member.tls_keys for member in self.members if member.tls_keys}
+
     def row_key(self) -> bytes:
         """The key for the digest of the rows' ids: known to members, whatever the settings."""
         known = [self.name, *(f"{m.name} {m.signing_key}" for m in self.members)]

@@ -78,10 +78,7 @@ def prepare(
     keys  the folder of its signing key, and of its certificate unless `tls` says where that lies
     """
     me = federation.member(name)
-    tls = replace(
-        tls or Keys.of(keys, name),
-        pins={m.name: m.tls_keys for m in federation.members if m.tls_keys},
-    )
+    tls = replace(tls or Keys.of(keys, name), pins=federation.pins)
     shown = certs.check(tls.certificate, tls.authority, tls.common_name(name))
     if me.tls_keys and shown.tls_key not in me.tls_keys:
         raise FederationError(

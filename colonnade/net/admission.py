@@ -21,7 +21,7 @@ from cryptography import x509
 
 from colonnade.errors import CertificateError, FederationError
 from colonnade.net import certs, register
-from colonnade.net.diagnose import Trouble, shown_by
+from colonnade.net.diagnose import Cause, Trouble, shown_by
 
 if TYPE_CHECKING:
     from colonnade.net.keys import Keys
@@ -65,6 +65,14 @@ class Admission:
     def look(self, peer: str, address: str) -> bytes | Trouble:
         """The certificate (PEM) of a peer, issued by the authority for that peer's name."""
         return shown_by(address, peer, self._keys, LOOK_SECONDS)
+
+    def trouble(self, peer: str, address: str, seconds: float) -> Trouble | None:
+        """Why there would be no connection with a peer; None: nothing is in the way."""
+        shown = shown_by(address, peer, self._keys, seconds, admitted=True)
+        if isinstance(shown, Trouble):
+            return shown
+        why = self.refuses(peer, shown)
+        return Trouble(Cause.COUNTS_NOT, why) if why else None
 
     def dialler(self, shown: bytes) -> grpc.ChannelCredentials:
         """Own credentials, for a peer that has the key of this certificate (PEM)."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -33,6 +32,7 @@ class Cause(Enum):
     )
     REFUSES_TLS = "it refuses this party's certificate or TLS version ({})"
     REFUSED_HERE = "its certificate is refused here: {}"
+    COUNTS_NOT = "{}"  # good for TLS, but revoked, or not of a key that the federation file pins
     CLOSES = "it closes the connection; is the party behind that address running?"
     NO_HANDSHAKE = "no answer to the TLS handshake; does something else listen there?"
     BROKE = "the connection broke during the TLS handshake ({})"
@@ -50,38 +50,19 @@ class Trouble:
         return self.cause.value.format(self.detail)
 
 
-def shown_by(address: str, peer: str, keys: Keys, seconds: float) -> bytes | Trouble:
-    """The certificate (PEM) that a peer shows, and that is good; or why there is none."""
-    found: list[bytes] = []
-
-    def look(stream: ssl.SSLSocket) -> Trouble | None:
-        found.append(ssl.DER_cert_to_PEM_cert(stream.getpeercert(True) or b"").encode())
-        return None
-
-    trouble = _handshake(address, peer, keys, seconds, look)
-    return found[0] if trouble is None else trouble
-
-
 def diagnose(address: str, peer: str, keys: Keys, seconds: float = 2.0) -> Trouble | None:
     """Why there is no TLS connection to a peer; None if there is one."""
-
-    def wait(stream: ssl.SSLSocket) -> Trouble | None:
-        with suppress(TimeoutError):  # the peer waits for us to speak, so the handshake is done
-            if not stream.recv(1):  # in TLS 1.3 a client learns only now that it is refused
-                return Trouble(Cause.REFUSES_US)
-        return None
-
-    return _handshake(address, peer, keys, seconds, wait)
+    shown = shown_by(address, peer, keys, seconds, admitted=True)
+    return shown if isinstance(shown, Trouble) else None
 
 
-def _handshake(
-    address: str,
-    peer: str,
-    keys: Keys,
-    seconds: float,
-    then: Callable[[ssl.SSLSocket], Trouble | None],
-) -> Trouble | None:
-    """Connect, and do something with the connection; what goes wrong in either."""
+def shown_by(
+    address: str, peer: str, keys: Keys, seconds: float, admitted: bool = False
+) -> bytes | Trouble:
+    """The certificate (PEM) of a peer, which is good for TLS; or why there is none.
+
+    admitted  wait until the peer has accepted this party's, too
+    """
     host, _, port = address.rpartition(":")
     try:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -102,7 +83,10 @@ def _handshake(
     try:
         with raw, context.wrap_socket(raw, server_hostname=keys.host_of(peer)) as stream:
             stream.settimeout(seconds)
-            return then(stream)
+            with suppress(TimeoutError):  # the peer waits for us to speak, so the handshake is done
+                if admitted and not stream.recv(1):
+                    return Trouble(Cause.REFUSES_US)  # in TLS 1.3 a client learns only now
+            return ssl.DER_cert_to_PEM_cert(stream.getpeercert(True) or b"").encode()
     except ssl.SSLCertVerificationError as error:
         why = error.verify_message
         if error.verify_code in FOREIGN:

@@ -233,6 +233,15 @@ def test_the_list_of_revoked_certificates(two: Two) -> None:
     assert check.verdict == "problem" and "was revoked on" in check.found
 
 
+def test_a_peer_whose_certificate_does_not_count(two: Two) -> None:
+    certs.revoke(two.folder / "authority", "bank")
+    for name in ("bank", "shop"):
+        shutil.copyfile(two.folder / "authority" / "revoked.pem", two.keys(name) / "revoked.pem")
+    with listening(two):
+        check = two.only("shop", "peer bank")
+    assert check.verdict == "problem" and "was revoked on" in check.found
+
+
 def test_a_key_that_the_federation_file_does_not_pin(two: Two) -> None:
     tree = tomllib.loads(two.file.read_text())
     tree["parties"]["bank"]["tls_keys"] = ["ab" * 32]

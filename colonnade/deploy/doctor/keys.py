@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,7 +18,8 @@ FEW_DAYS = 30
 
 def keys_of(case: Case) -> Keys:
     """Those of its startup kit, or those in its folder of keys."""
-    return case.mine.tls or Keys.of(case.mine.keys, case.me.name)
+    keys = case.mine.tls or Keys.of(case.mine.keys, case.me.name)
+    return replace(keys, pins=case.federation.pins)
 
 
 def certificates(case: Case) -> Iterator[Check]:

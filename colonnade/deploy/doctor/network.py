@@ -14,7 +14,8 @@ from typing import TypeVar
 from colonnade.config import federation as federations
 from colonnade.deploy.doctor.check import Case, Check
 from colonnade.deploy.doctor.keys import keys_of
-from colonnade.net.diagnose import Cause, Trouble, diagnose
+from colonnade.net.admission import Admission
+from colonnade.net.diagnose import Cause, Trouble
 
 T = TypeVar("T")
 SECONDS = 2.0  # for everything that waits for a network
@@ -102,11 +103,11 @@ def engine(case: Case, usable: bool) -> Iterator[Check]:
 
 
 def _knock(case: Case, addresses: Mapping[str, str]) -> dict[str, Trouble | None]:
-    """What `diagnose` says about each peer."""
-    keys = keys_of(case)
+    """What stands in the way of a connection with each peer."""
+    admission = Admission(case.me.name, keys_of(case), lambda text: None)
     # Longer than it is waited for: a time-out in the handshake looks like success.
     works = {
-        peer: partial(diagnose, address, peer, keys, 2 * SECONDS)
+        peer: partial(admission.trouble, peer, address, 2 * SECONDS)
         for peer, address in addresses.items()
     }
     late: Trouble | None = Trouble(Cause.UNREACHABLE, NO_ANSWER)
