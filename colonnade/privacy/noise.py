@@ -21,9 +21,19 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from colonnade.errors import ColonnadeError
 from colonnade.privacy.grouping import Grouping
+from colonnade.role.party import Party
 
 SECRET_BYTES = 32
+
+
+def secret_of(me: Party, *, lasting: bool = False) -> bytes:
+    """32 bytes for noise that only this party has, in this run, or in all runs and predictions; in
+    a simulation they follow from the seed, so that it repeats itself."""
+    if me.journal is None:
+        raise ColonnadeError(f"'{me.name}' has no journal: only a run gives it one")
+    return me.journal.secret("noise", lasting=lasting)
 
 
 def generalise(x: Tensor, share: float) -> Tensor:

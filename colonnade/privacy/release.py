@@ -35,7 +35,7 @@ from colonnade.privacy.grouping import (
     random_groups,
     single_groups,
 )
-from colonnade.privacy.noise import generalise, ppm, secret_laplace
+from colonnade.privacy.noise import generalise, ppm, secret_laplace, secret_of
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
 from colonnade.wire import Kind, Peer
@@ -191,7 +191,7 @@ def protected(me: Party, values: Tensor, groups: Grouping, how: Release) -> Tens
     else:
         told = groups.means(values)
         if how.noise:
-            told = secret_laplace(told, how.noise, me.secret("noise"), _number(me))
+            told = secret_laplace(told, how.noise, secret_of(me), _number(me))
     return generalise(told, how.generalise) if how.generalise else told
 
 
@@ -212,7 +212,7 @@ def _released(me: Party, values: Tensor, groups: Grouping, how: Release) -> Tens
             f"and {how.epsilon:g} is allowed for all runs together. Nothing was released. Train "
             "on other rows, or with a larger epsilon"
         )
-    secret = me.secret("noise")
+    secret = secret_of(me)
     book = _Book(how.epsilon, how.delta, releases, secret, _number(me))
     told = release(values, groups, how.clip, epsilon, book, secret)
     me.figure(epsilon=Budget(how.epsilon, how.delta, releases.spent()).spent)

@@ -123,13 +123,6 @@ class Party:
         numbers = self.common[rows.ids.cpu()] if aligned and self.common is not None else rows.ids
         return self.journal.names(numbers, rows.x)
 
-    def secret(self, purpose: str, *, lasting: bool = False) -> bytes:
-        """32 bytes that only this party has, in this run, or in all runs and predictions; in a
-        simulation they follow from the seed, so that it repeats itself."""
-        if self.journal is None:
-            raise ColonnadeError(f"'{self.name}' has no journal: only a run gives it one")
-        return self.journal.secret(purpose, lasting=lasting)
-
     def keep(self, name: str, make: Callable[[], Thing]) -> Thing:
         """A module or optimiser that belongs to this party: made once, saved, restored.
 

@@ -1,7 +1,7 @@
 """A trained run, ready to predict: every party that took part in training takes part again.
 
-Some methods can do without some of them. Do not predict the same rows once with and once without
-a party where embeddings are masked and parties are strangers: the difference is its embedding.
+Some methods can do without some of them. Here all parties are one trust domain; strangers, whose
+embeddings are masked, refuse to predict the same rows once with and once without a party.
 """
 
 from __future__ import annotations

@@ -37,6 +37,7 @@ from colonnade.methods.parts import client_report
 from colonnade.privacy import release
 from colonnade.privacy.budget import Budget, clip_rows
 from colonnade.privacy.grouping import kmeans_groups
+from colonnade.privacy.noise import secret_of
 from colonnade.results.observer import Observer
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
@@ -313,7 +314,7 @@ def test_a_spent_budget_survives_a_resume(place: str, tmp_path: Path) -> None:
     """Stopped in round 1 or 2, before or after its release; what is told twice is the same."""
     tree = settings(PRIVATE | {"rounds": 2}, checkpoint={"epochs": 1})
     seen = stopped(tmp_path / "run", tree, place)
-    first = {name: party.secret("noise") for name, party in seen.clients.items()}
+    first = {name: secret_of(party) for name, party in seen.clients.items()}
     train(tmp_path / "run", tree, seen=seen, resume=tmp_path / "run")
     told: dict[tuple[str, str, int], list[Tensor]] = {}
     for message in seen.messages:
@@ -324,7 +325,7 @@ def test_a_spent_budget_survives_a_resume(place: str, tmp_path: Path) -> None:
     assert any(len(values) > 1 for values in told.values())
     assert all(torch.equal(values[0], values[-1]) for values in told.values())
     for name, party in seen.clients.items():
-        assert party.secret("noise") == first[name]
+        assert secret_of(party) == first[name]
         ((share, count),) = released(party)
         assert count == 4 and share == pytest.approx(1.5, rel=1e-4)
         assert seen.metrics("epsilon")[name] == pytest.approx(6.0, rel=1e-4)

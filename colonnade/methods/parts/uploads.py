@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from colonnade.data import Moves
 from colonnade.methods.parts.mean import Mean
 from colonnade.partition.mosaic import mirrored
-from colonnade.privacy.noise import secret_gaussian
+from colonnade.privacy.noise import secret_gaussian, secret_of
 from colonnade.role.batches import Batch
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer, codec
@@ -101,7 +101,7 @@ def noisy(me: Party, extractor: nn.Module, batch: Batch, maps: Tensor, sigma: fl
     weights = sha256(codec.encode(extractor.state_dict())).hexdigest()
     tiles = batch.x.detach().cpu().contiguous().numpy()
     names = [weights + sha256(tile.tobytes()).hexdigest() for tile in tiles]
-    return secret_gaussian(maps, sigma, me.secret("noise", lasting=True), names)
+    return secret_gaussian(maps, sigma, secret_of(me, lasting=True), names)
 
 
 def add_stored(mean: Mean, upload: Tensor, moves: Moves | None) -> None:
