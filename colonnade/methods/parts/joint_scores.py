@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from colonnade.errors import MethodError
+from colonnade.errors import MethodError, Untrusted
 from colonnade.methods.parts.scoring import logits_of
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
@@ -59,6 +59,18 @@ async def scored(me: Party, server: Peer, private: nn.Module, split: str) -> dic
     return {name: torch.cat(parts) for name, parts in found.items()}
 
 
+def alike(parts: Mapping[str, Tensor], left: int) -> list[Tensor]:
+    """Refuse embeddings of other rows than are due: a server has none of its own to compare with."""
+    rows = {name: len(part) for name, part in parts.items()}
+    if len(set(rows.values())) > 1 or not 0 < max(rows.values()) <= left:
+        listed = ", ".join(f"'{name}' {count}" for name, count in rows.items())
+        raise Untrusted(
+            f"the '{EMBEDDING.name}' of the same rows have different numbers of them, or more than "
+            f"the {left} that are left: {listed}"
+        )
+    return list(parts.values())
+
+
 async def score_for(
     me: Party, clients: Sequence[Peer], networks: Mapping[str, Callable[[Tensor], Tensor]]
 ) -> None:
@@ -73,7 +85,8 @@ async def score_for(
             )
         left = next(iter(counts.values()))
         while left > 0:
-            batch = torch.stack([await peer.recv(EMBEDDING) for peer in clients], 1)
+            parts = {peer.name: await peer.recv(EMBEDDING) for peer in clients}
+            batch = torch.stack(alike(parts, left), 1)
             scores = {name: network(batch) for name, network in networks.items()}
             for peer in clients:
                 peer.send(SCORES, scores)
