@@ -25,6 +25,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -78,8 +79,8 @@ def reproducibly(loop: Callable[[Work], Timed], work: Work) -> Timed:
         return loop(work)
 
 
-def ledger_share(tree: dict[str, Any]) -> float:
-    """The part of the training time that is spent in the ledger, in a run that measures it."""
+def share_of(tree: dict[str, Any], what: type, *methods: str) -> float:
+    """The part of the training time that is spent in these methods, in a run that measures it."""
     spent, inside = 0.0, False
 
     def measured(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,10 +96,9 @@ def ledger_share(tree: dict[str, Any]) -> float:
 
         return wrapper
 
-    with (
-        mock.patch.object(Ledger, "write", measured(Ledger.write)),
-        mock.patch.object(Ledger, "_write_out", measured(Ledger._write_out)),
-    ):
+    with ExitStack() as patched:
+        for name in methods:
+            patched.enter_context(mock.patch.object(what, name, measured(getattr(what, name))))
         timed = ours(tree)
     return spent / sum(timed.seconds)
 
@@ -161,7 +161,7 @@ def ratio(device: str, repeats: int, rows: int) -> list[dict[str, Any]]:
             for other in ("equal", "plain")
         }
         same = losses["splitnn"] == losses["equal"]
-        share = ledger_share(tree)
+        share = share_of(tree, Ledger, "write", "_write_out")
         table.add_row(
             model,
             *(spread(times[name]) for name in contenders),
@@ -189,7 +189,7 @@ def nothing(*_: object) -> None:
 
 def checks_ratio(device: str, repeats: int, rows: int) -> list[dict[str, Any]]:
     table = Table(title=f"checks of messages: MNIST quadrants, splitnn, {rows} rows, {device}")
-    for column in ("bottoms", "with s/epoch", "without s/epoch", "with / without"):
+    for column in ("bottoms", "with s/epoch", "without s/epoch", "with / without", "share"):
         table.add_column(column, justify="right")
     found = []
     for model in ("mlp", "cnn"):
@@ -204,8 +204,11 @@ def checks_ratio(device: str, repeats: int, rows: int) -> list[dict[str, Any]]:
             ):
                 left.append(ours(tree).seconds[-1])
         ratios = [a / b for a, b in zip(kept[1:], left[1:], strict=True)]  # the first one warms up
-        table.add_row(model, spread(kept[1:]), spread(left[1:]), spread(ratios))
-        found.append({"bottoms": model, "with": kept[1:], "without": left[1:], "ratios": ratios})
+        share = share_of(tree, Checks, "sending", "received", "settle")
+        cells = (spread(kept[1:]), spread(left[1:]), spread(ratios), f"{100 * share:.2f} %")
+        table.add_row(model, *cells)
+        seconds = {"with": kept[1:], "without": left[1:]}
+        found.append({"bottoms": model, "seconds": seconds, "ratios": ratios, "share": share})
     console.print(table)
     return found
 

@@ -60,7 +60,7 @@ async def scored(me: Party, server: Peer, private: nn.Module, split: str) -> dic
 
 
 def alike(parts: Mapping[str, Tensor], left: int) -> list[Tensor]:
-    """Refuse embeddings of other rows than are due: a server has none of its own to compare with."""
+    """Refuse embeddings of other rows than are due: a server has none to compare with."""
     rows = {name: len(part) for name, part in parts.items()}
     if len(set(rows.values())) > 1 or not 0 < max(rows.values()) <= left:
         listed = ", ".join(f"'{name}' {count}" for name, count in rows.items())
