@@ -23,8 +23,8 @@ from torch.nn import functional as F
 from colonnade import Kind, Method, Party, Peer, Role, recv_any
 from colonnade.role.method import Membership, RowRules
 
-HEAD = Kind("head", None, reveals="what the sender's rows have taught it", dtype="any")
-MEAN = Kind("mean", None, reveals="what all have learnt", dtype="any")
+HEAD = Kind("head", None, reveals="what the sender's rows have taught it", dtype="any", late=True)
+MEAN = Kind("mean", None, reveals="what all have learnt", dtype="any", late=True)
 ROUNDS = 10**6
 
 
