@@ -100,8 +100,10 @@ class Sealing:
 
     def tick(self, session: Session, now: float) -> None:
         """Seal a block that is full; look again at what came early; name who does not answer."""
+        # Others wait for messages of this party meanwhile, and must not come to blame it first.
+        patience = session.patience.silence / 2
         for peer, (word, since) in list(self._early.items()):
-            if now - since > session.patience.silence:
+            if now - since > patience:
                 raise self._refused(peer, "sealed messages that never came", session)
             del self._early[peer]
             self._take(session, word, since)
@@ -109,7 +111,7 @@ class Sealing:
             self.settle(session, "block", wait=False)
         for peer, asked in self._asked.items():
             seconds = now - asked.since
-            if seconds > session.patience.silence and session.membership.signs(session, peer):
+            if seconds > patience and session.membership.signs(session, peer):
                 text = f"has not signed for {asked.sent} messages in {seconds:.0f} s"
                 raise self._refused(peer, text, session)
 

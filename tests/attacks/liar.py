@@ -22,8 +22,9 @@ from colonnade.methods import easter, fedemb
 from colonnade.runtime.control import Start, Trouble
 from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.network import Network
+from colonnade.runtime.sealing import Sealing
 from colonnade.runtime.session import Session
-from colonnade.wire import Message, codec
+from colonnade.wire import Ledger, Message, codec
 
 OUT = Path()  # the liar's own folder
 
@@ -251,6 +252,27 @@ def begin_from_nothing(me: str) -> None:
         return replace(start, label=None) if halted else start
 
     Fixed._choose, Session.play, fedemb.tune = chosen, played, tuned  # type: ignore[method-assign]
+
+
+# ---- lies about the ledger -----------------------------------------------------------------------
+
+
+def sign_nothing(me: str) -> None:
+    """It trains like everybody else, and gives nobody a proof of it."""
+    Sealing.heard = lambda *given: None  # type: ignore[method-assign]
+    Sealing.settle = lambda *given, **how: None  # type: ignore[method-assign]
+
+
+def write_down_nothing_received(me: str) -> None:
+    """It signs for a ledger in which nothing ever came, whatever others say."""
+    plain = Ledger.write
+
+    def write(self: Ledger, *given: Any, **how: Any) -> int:
+        received = how.get("received", len(given) > 4 and given[4])
+        return self.count if received else plain(self, *given, **how)
+
+    Ledger.write = write  # type: ignore[method-assign]
+    Sealing._check = lambda *given: None  # type: ignore[method-assign]
 
 
 # ---- lies in texts -------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from federations import Field
 from nursery import Nursery
 
 import colonnade
@@ -22,6 +23,7 @@ from colonnade.wire import Ledger, ledger, seals
 from colonnade.wire.reconcile import reconcile
 from colonnade.wire.seals import Seal
 
+LIAR = Path(__file__).with_name("liar.py")
 TREE = {
     "method": "splitnn",
     "seed": 3,
@@ -177,6 +179,30 @@ def test_rows_are_not_added_after_the_last_word(parties: Path) -> None:
     rewrite(parties / "party2", add, status="stopped")
     faults = reconcile(parties / "party1", parties / "party2").faults
     assert faults == ["'party2' signed its last message, and 1 came into its ledger after"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
+        ("sign_nothing", "'party2' has not signed for 3 messages"),
+        ("write_down_nothing_received", "'party2' signed for 0 of the 3 messages"),
+    ],
+)
+def test_who_does_not_sign_is_named_at_the_first_checkpoint(
+    lie: str, why: str, nursery: Nursery, tmp_path: Path
+) -> None:
+    """The run stops there: the label holder answers nothing that came later."""
+    field = Field(tmp_path / "field", TREE)
+    with field.changed() as content:
+        content["patience"] = 2.0
+    program = (*nursery.program(Path("x"))[:-2], str(LIAR), json.dumps({"party2": [lie]}))
+    field.start_all(program)
+    assert set(field.wait(30).values()) == {1}
+    assert why in field.log("party1")
+    sent = [row for row in field.rows("party1") if row["sender"] == "party1"]
+    assert {row["step"] for row in sent} == {0, 1, 2}
+    assert not list((field.out("party1") / "checkpoints").glob("*.json"))
 
 
 # ---- the seals themselves ------------------------------------------------------------------------
