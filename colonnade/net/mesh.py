@@ -24,6 +24,7 @@ from typing import Any
 import grpc
 
 from colonnade.errors import CodecError, FederationError, Refused, RunError, foreign
+from colonnade.net import siege
 from colonnade.net.admission import Admission
 from colonnade.net.diagnose import Trouble, diagnose
 from colonnade.net.frame import (
@@ -109,6 +110,7 @@ class Mesh:
         self._closing = threading.Event()
         self._ending = False
         self._server: grpc.Server | None = None
+        self._files = 0  # that were open when this party began to listen
         self._threads: list[threading.Thread] = []
         self._said: dict[str, str] = {}
 
@@ -182,7 +184,7 @@ class Mesh:
 
     def _serve(self, address: str) -> None:
         pool = ThreadPoolExecutor(4 * len(self.links) + 8, thread_name_prefix="listen")
-        server = grpc.server(pool, options=OPTIONS)
+        server = grpc.server(pool, options=[*OPTIONS, *siege.options()])
         handler = grpc.stream_stream_rpc_method_handler(self._answer)  # bytes in, bytes out
         server.add_generic_rpc_handlers(
             [grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler})]
@@ -199,7 +201,7 @@ class Mesh:
                 ]
             )
         server.start()
-        self._server = server
+        self._server, self._files = server, siege.open_files()
 
     def _answer(self, requests: Any, context: grpc.ServicerContext) -> Any:
         """One connection of a peer that dialled."""
@@ -396,6 +398,7 @@ class Mesh:
         """Break connections that are dead or miss a frame: missing frames are then sent again."""
         while not self._closing.wait(0.25):
             self._wonder()
+            self._look_for_a_siege()
             for link in self.links.values():
                 link.beat(BEAT_SECONDS)
                 if link.deaf(DEAF_SECONDS):
@@ -419,6 +422,17 @@ class Mesh:
             "certificate there of another authority, or expired? Compare both: `colonnade certs "
             f"show {self._keys.authority}`",
         )
+
+    def _look_for_a_siege(self) -> None:
+        """Say why members may need several attempts to connect."""
+        strangers = siege.open_files() - self._files - 2 * len(self.links)
+        if self._server is not None and strangers > siege.MANY:
+            self._say(
+                " siege",
+                f"more than {siege.MANY} connections without a certificate are open at "
+                f"{self._listen}; each is closed after {siege.HANDSHAKE_SECONDS:g} s, and members "
+                "still get in. Does a firewall keep strangers away from this port?",
+            )
 
     def _refuse(self, who: str, *reasons: str) -> bytes:
         """Log why a peer is refused, and return the frame that says so and ends its connection."""

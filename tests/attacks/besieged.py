@@ -22,12 +22,17 @@ def main(folder: str, address: str, descriptors: str) -> None:
         accept=frozenset({"shop", "telco"}),
         relayed=frozenset(),
         agreed={},
-        log=lambda line: print(line, flush=True),
+        log=say,
     )
     mesh.start()
-    print("ready", flush=True)
+    say("ready")
     sys.stdin.read()
     mesh.close(0.1)
+
+
+def say(line: str) -> None:
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

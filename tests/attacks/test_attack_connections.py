@@ -123,7 +123,6 @@ def member(folder: Path, name: str, address: str) -> Iterator[Mesh]:
         mesh.close(0.1)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.slow
 def test_idle_connections_neither_stop_a_run_nor_keep_a_member_out(folder: Path) -> None:
     """1,100 connections without a certificate at a party that may open 1,024 files. A member that
@@ -132,9 +131,7 @@ def test_idle_connections_neither_stop_a_run_nor_keep_a_member_out(folder: Path)
         until(lambda: shop.links["bank"].up, 15)
         life = shop.links["bank"].life
         with siege(address):
-            began = time.monotonic()
             with member(folder, "telco", address) as telco:
                 until(lambda: telco.links["bank"].up, 30)
-            print(f"joined after {time.monotonic() - began:.1f} s")
             assert shop.links["bank"].up and shop.links["bank"].life == life
         assert any("connections without a certificate" in line for line in lines), lines

@@ -1,0 +1,38 @@
+"""Limits on connections that have shown no certificate: they may not take the descriptors and the
+time that members need.
+
+gRPC closes a connection whose handshake takes too long, and one that comes when too many are open.
+A descriptor is kept back for whatever else a party opens: its ledger, its checkpoints, its peers.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from contextlib import suppress
+
+HANDSHAKE_SECONDS = 5.0
+KEPT_BACK = 256  # descriptors for everything but connections that come
+MOST_CONNECTIONS = 4096  # each takes some 50 kB until its handshake ends
+MANY = 100  # connections, beyond those of members, that are worth a line in the log
+
+
+def options() -> list[tuple[str, int]]:
+    """For a gRPC server; raises this process's limit on open files as far as it may."""
+    with suppress(OSError, ValueError):
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = MOST_CONNECTIONS + KEPT_BACK
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, wanted)), hard))
+    free = max(resource.getrlimit(resource.RLIMIT_NOFILE)[0] - KEPT_BACK, MANY)
+    return [
+        ("grpc.server_handshake_timeout_ms", int(1000 * HANDSHAKE_SECONDS)),
+        ("grpc.max_allowed_incoming_connections", min(free, MOST_CONNECTIONS)),
+    ]
+
+
+def open_files() -> int:
+    """How many descriptors this process has open; 0 where the system does not say."""
+    try:
+        return len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - once a second, and names only
+    except OSError:
+        return 0
