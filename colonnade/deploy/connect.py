@@ -88,6 +88,13 @@ def _mesh(setup: Setup, absent: Collection[str], log: Callable[[str], None]) -> 
     me = federation.member(setup.name)
     others = [name for name in federation.linked(setup.name) if name not in absent]
     dialler = {name: federation.dials(setup.name, name) for name in others}
+    names = federation.names
+    between = frozenset(
+        frozenset((a, b))
+        for a in names
+        for b in names
+        if a != b and b in federation.linked(a) and federation.dials(a, b) is None
+    )
     return Mesh(
         setup.name,
         setup.keys,
@@ -100,6 +107,7 @@ def _mesh(setup: Setup, absent: Collection[str], log: Callable[[str], None]) -> 
         },
         accept=frozenset(n for n in others if dialler[n] == n),
         relayed=frozenset(n for n in others if dialler[n] is None),
+        between=between if me.name == federation.hub else frozenset(),
         agreed=agreed(setup) | ({"absent": ", ".join(sorted(absent))} if absent else {}),
         log=log,
     )

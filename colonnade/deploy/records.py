@@ -38,10 +38,13 @@ from colonnade.runtime.session import Session
 from colonnade.wire import Ledger
 
 Say = Callable[[str], None]
+LOG_BYTES = 32 << 20  # then another file begins, and the one before the last is removed
+LINE_LETTERS = 20_000
 
 
 class Log:
-    """Lines with their time in a file; also where the user looks. Any thread may write."""
+    """Lines with their time in log.txt, which becomes log.1.txt once it is full; also where the
+    user looks. Any thread may write."""
 
     def __init__(self, path: Path, say: Say | None) -> None:
         self._path, self._say, self._lock = path, say, threading.Lock()
@@ -53,10 +56,14 @@ class Log:
 
     def quietly(self, text: str) -> None:
         # Only what begins an entry stands where times stand, whatever others have said.
-        entry = printable(text).replace("\n", "\n" + " " * 20)
+        entry = printable(text[:LINE_LETTERS]).replace("\n", "\n" + " " * 20)
         line = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} {entry}\n"
-        with self._lock, suppress(OSError), self._path.open("a", encoding="utf-8") as file:
-            file.write(line)  # a full disk must not hide what is said
+        with self._lock, suppress(OSError):  # a full disk must not hide what is said
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(line)
+                full = file.tell() > LOG_BYTES
+            if full:
+                self._path.replace(self._path.with_suffix(".1.txt"))
 
 
 class Records:

@@ -99,7 +99,7 @@ class Link:
         inbox: Inbox,
         route: Callable[[Part], Inbox] | None = None,
     ) -> None:
-        """route: where a part goes, if not to the inbox; raises CodecError to refuse a part."""
+        """route: where a part goes, if not to the inbox."""
         self.me, self.peer = me, peer
         self.refused: Counter[str] = Counter()
         self.life = 0  # how many incarnations of the peer there have been
@@ -108,7 +108,7 @@ class Link:
         self.barred = ""  # why this peer is not talked with any more
         self.loose = False  # elastic: a sender waits for nobody, see `_full`
         self._incarnation, self._inbox, self._route = incarnation, inbox, route
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # whoever gets a frame may take it in at once
         self._peer_incarnation = b""
         self._pair = self._stamp = 0  # of incoming and outgoing frames: none can be reflected
         self._connection: Connection | None = None
@@ -193,6 +193,9 @@ class Link:
             self._early.clear()
             self._gap_since = 0.0
             self._inbox.put(Down(self, why))
+
+    def carried_by(self, connection: Connection) -> bool:
+        return self._connection is connection
 
     def close(self) -> None:
         with self._lock:

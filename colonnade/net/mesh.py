@@ -40,9 +40,11 @@ from colonnade.net.frame import (
 from colonnade.net.greeting import Unfit, first_words, fitting
 from colonnade.net.keys import Keys
 from colonnade.net.link import Arrived, Connection, Event, Foul, Inbox, Link
+from colonnade.net.rationed import Rationed
 
 SERVICE, METHOD = "colonnade.Link", "Exchange"
 HELLO_SECONDS = 10.0
+LINE_LETTERS = 10_000  # of a line about a refusal
 MOST_REASONS, REASON_LETTERS = 100, 1000  # of a refusal: it may repeat what a stranger said
 CLOCK_SECONDS = 60.0  # how far two clocks may differ without a remark
 BEAT_SECONDS = 3.0  # how often an idle party sends a sign of life
@@ -68,6 +70,20 @@ OPTIONS = [
 
 
 @dataclass(frozen=True)
+class Astray:
+    """Takes in what may not have come, and says whom to blame."""
+
+    why: str
+    inbox: SimpleQueue[Any]
+
+    def put(self, item: Event) -> None:
+        assert isinstance(item, Arrived)
+        item.link.refused["message that may not come this way"] += 1
+        item.link.took(item)
+        self.inbox.put(Foul(item.link, self.why))
+
+
+@dataclass(frozen=True)
 class Lost:
     """A peer that cannot be won back: it refuses this party for good."""
 
@@ -85,6 +101,7 @@ class Mesh:
         dial: Mapping[str, str],
         accept: frozenset[str],
         relayed: frozenset[str],
+        between: frozenset[frozenset[str]] = frozenset(),
         agreed: Mapping[str, str],
         log: Callable[[str], None],
     ) -> None:
@@ -92,13 +109,15 @@ class Mesh:
         dial     address of every peer that this party dials
         accept   the peers that dial this party
         relayed  the peers that are reached through the hub
+        between  the pairs that this party, the hub, relays between
         agreed   what must be equal at all parties, by name
         """
         self.me, self.hub, self.inbox = me, hub, SimpleQueue[Event | Lost]()
         self.barred: dict[str, str] = {}  # members that may not come back, and why
         self.when_full = self._pause  # called by a sender while there is no room; may raise
         self._keys, self._listen, self._dial = keys, listen, dict(dial)
-        self._accept, self._relayed, self._log = accept, relayed, log
+        self._accept, self._relayed, self._between = accept, relayed, between
+        self._log = Rationed(log)
         self._agreed = dict(agreed)
         self._admission = Admission(me, keys, log)
         self.incarnation = os.urandom(16)  # of this process
@@ -174,7 +193,9 @@ class Mesh:
         hello = fitting(body, peer, self.me, self._agreed)
         apart = hello.clock - time.time()
         if abs(apart) > CLOCK_SECONDS:
-            self._log(f"the clock of '{peer}' is {apart:+.0f} s off this one: set both by NTP")
+            self._log(
+                f"the clock of '{peer}' is {apart:+.0f} s off this one: set both by NTP", peer
+            )
         return hello
 
     def _hello(self, link: Link) -> bytes:
@@ -233,7 +254,7 @@ class Mesh:
         except CodecError as error:
             yield self._refuse(who, str(error))
             return
-        self._log(f"connected with '{who}', who dialled")
+        self._log(f"connected with '{who}', who dialled", who)
         yield self._hello(link)  # before the frames that the peer has missed
         while (data := connection.queue.get()) is not None:
             yield data
@@ -306,7 +327,7 @@ class Mesh:
                 hello = self._check(body, peer)
                 attached = True
                 link.attach(connection, hello)
-                self._log(f"connected with '{peer}' at {address}")
+                self._log(f"connected with '{peer}' at {address}", peer)
                 self._said.pop(peer, None)
             why = "the connection was closed"
         except grpc.RpcError as error:
@@ -359,9 +380,10 @@ class Mesh:
         except CodecError as error:
             why = str(error)
             link.refused["malformed"] += 1
-            self._log(f"closing the connection with '{link.peer}': {why}")
+            self._log(f"closing the connection with '{link.peer}': {why}", link.peer)
+            if link.carried_by(connection):
+                self.inbox.put(Foul(link, why))
             connection.close()
-            self.inbox.put(Foul(link, why))
         except Exception as error:  # noqa: BLE001 - gRPC raises bare Exceptions for broken streams
             why = f"the connection broke ({error})" if str(error) else "the connection broke"
         finally:
@@ -372,10 +394,19 @@ class Mesh:
     def _route(self, peer: str, part: Part) -> Inbox:
         """Where a part goes: to this party, or to another one that its sender cannot reach."""
         if part.sender != peer and (peer != self.hub or part.sender not in self._relayed):
-            raise CodecError(f"'{peer}' sent a message in the name of '{part.sender}'")
+            return self._astray(peer, f"in the name of '{foreign(part.sender)}'")
         if part.receiver == self.me or self.me != self.hub or part.receiver not in self.links:
             return self.inbox
+        if frozenset((peer, part.receiver)) not in self._between:
+            return self._astray(peer, f"for '{part.receiver}', with whom it has a link of its own")
         return self._passing[peer]
+
+    def _astray(self, peer: str, what: str) -> Inbox:
+        """Where a part goes that may not come this way. The link goes on: if it broke, its peer
+        would send the part again and again."""
+        why = f"'{peer}' sent a message {what}"
+        self._say(peer, why)
+        return Astray(why, self.inbox)
 
     def _pass_on(self, parts: SimpleQueue[Event | None]) -> None:
         """Relay what one party sends to others. A reading thread must not do this: while it waits
@@ -439,13 +470,13 @@ class Mesh:
         told = tuple(reason[:REASON_LETTERS] for reason in reasons[:MOST_REASONS])
         if who in self.links:
             self.links[who].trouble = "; ".join(told)
-        self._say(who, f"refused '{who}': {'; '.join(told)}")
+        self._say(who, f"refused '{who}': {'; '.join(told)}"[:LINE_LETTERS])
         return pack(Frame(body=Refusal(told)))
 
     def _say(self, peer: str, text: str) -> None:
         if self._said.get(peer) != text:  # once, not at every attempt
             self._said[peer] = text
-            self._log(text)
+            self._log(text, peer)
 
     def _thread(self, work: Callable[[], None]) -> None:
         thread = threading.Thread(target=work, daemon=True)

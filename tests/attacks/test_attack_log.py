@@ -27,7 +27,6 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> tuple[Mesh, list[str]]:
     return Mesh("bank", keys, hub="bank", listen=None, agreed={}, log=lines.append, **made), lines
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_refusals_for_ever_new_reasons_are_counted_not_told(mesh: tuple[Mesh, list[str]]) -> None:
     """10,000 refused hellos, each with another long reason: the log names the peer, says how much
     is left out, and stays below a megabyte."""
@@ -41,7 +40,6 @@ def test_refusals_for_ever_new_reasons_are_counted_not_told(mesh: tuple[Mesh, li
     assert "9," in lines[-2] and "left out" in lines[-2] and "the last one" in lines[-1]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_a_log_has_one_older_file_and_no_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -50,9 +48,10 @@ def test_a_log_has_one_older_file_and_no_more(
     for number in range(5000):
         log(f"line {number} {'x' * 100}")
     log("x" * MB)
+    log("line 5000 is the last")
     sizes = {path.name: path.stat().st_size for path in tmp_path.iterdir()}
     assert sum(sizes.values()) < 250_000, sizes
-    assert set(sizes) == {"log.txt", "log.1.txt"}
+    assert "log.1.txt" in sizes and len(sizes) <= 2
     whole = (tmp_path / "log.1.txt").read_text() + (tmp_path / "log.txt").read_text()
     numbers = [int(line.split()[3]) for line in whole.splitlines() if " line " in line]
-    assert numbers == list(range(numbers[0], 5000))  # the newest, without a gap
+    assert numbers == list(range(numbers[0], 5001))  # the newest, without a gap
