@@ -44,7 +44,7 @@ sbom: $(VENV)/.all $(VENV)/.supply ## a list of all components (CycloneDX) and a
 	@mkdir -p dist
 	$(SUPPLY)/cyclonedx-py environment --pyproject pyproject.toml --output-format JSON --output-reproducible \
 		--output-file dist/sbom.json $(BIN)/python
-	$(SUPPLY)/pip-compile --quiet --generate-hashes --strip-extras --extra all --constraint constraints.txt \
+	$(SUPPLY)/pip-compile --quiet --generate-hashes --strip-extras --extra all --unsafe-package colonnade --constraint constraints.txt \
 		--no-emit-index-url --no-emit-find-links --output-file dist/requirements.lock pyproject.toml
 
 # --strict: a package that cannot be looked up is a failure, never a clean result.

@@ -165,3 +165,35 @@ def test_a_word_of_a_million_nothings_is_not_read() -> None:
     with pytest.raises(ValueError, match="values; 1048576 at most"):
         parsed(text)
     assert parsed('{"a": [1, 2]}') == {"a": [1, 2]}
+
+
+@pytest.mark.slow
+def test_two_may_align_more_ids_than_may_lie_unread(nursery: Nursery, tmp_path: Path) -> None:
+    """Lists of four times what may lie unread, which both begin to send at once."""
+    low = LOW | {
+        "net.link.WINDOW_BYTES": 1 << 15,
+        "net.link.ACK_BYTES": 1 << 13,
+        "runtime.credit.PEER_BYTES": 1 << 15,
+        "runtime.credit.ALL_BYTES": 1 << 16,
+        "align.lists.CHUNK_BYTES": 1 << 12,
+    }
+    for party, first in {"bank": 0, "shop": 2000}.items():
+        label = ",label" if party == "bank" else ""
+        lines = [f"id,x{label}"]
+        for row in range(first, first + 4000):
+            lines.append(f"person {row},{row % 7}{',' + 'ab'[row % 2] if label else ''}")
+        (tmp_path / f"{party}.csv").write_text("\n".join(lines) + "\n")
+    told = json.dumps({"folder": os.fspath(tmp_path), "patched": low})
+    program = (*nursery.program(Path("x"))[:-2], str(HERE / "disruptor.py"), told)
+    result = colonnade.run(
+        {
+            "method": "splitnn",
+            "epochs": 1,
+            "batch_size": 500,
+            "parties": {name: {"data": str(tmp_path / f"{name}.csv")} for name in ("bank", "shop")},
+        },
+        out=tmp_path / "run",
+        runtime="process",
+        processes=Options(restarts=0, program=program),
+    )
+    assert result.content["data"]["common_rows"] == 2000
