@@ -141,7 +141,7 @@ class Checks:
             before = self._largest.get((receiver, kind.name), largest)
             self._largest[receiver, kind.name] = torch.maximum(before, largest)  # NaN stays
 
-    def settle(self, weights: Iterable[Tensor]) -> None:
+    def settle(self, trained: Iterable[Tensor]) -> None:
         """Called before every checkpoint and at the end of an epoch: refuse to keep what is not
         finite, where others may have caused it."""
         if not all_finite(self._largest.values()):
@@ -151,11 +151,12 @@ class Checks:
                 f"{self._place()} or before: the training has diverged; try a smaller lr"
             )
         self._largest.clear()
-        if self.fed and not all_finite(weights):
+        if self.fed and not all_finite(trained):
             raise Diverged(
-                f"the weights of '{self._name}' are not finite, {self._place()}: its training has "
-                "diverged, by itself or by what others sent. Nothing of it was saved; try a "
-                "smaller lr, or resume without the party that sends nonsense"
+                f"the weights of '{self._name}', or its optimiser, are not finite, "
+                f"{self._place()}: its training has diverged, by itself or by what others sent. "
+                "Nothing of it was saved; try a smaller lr, or resume without the party that sends "
+                "nonsense"
             )
 
 

@@ -79,6 +79,14 @@ class Kept:
         """The modules by name, without the optimisers."""
         return {name: kept for name, kept in self._things.items() if isinstance(kept, nn.Module)}
 
+    def trained(self) -> Iterator[Tensor]:
+        """What a step changes: all parameters, and what the optimisers remember of them."""
+        for module in self.modules().values():
+            yield from module.parameters()
+        for optimizer in self._optimizers:
+            for remembered in optimizer.state.values():
+                yield from (x for x in remembered.values() if isinstance(x, Tensor) and x.dim())
+
     def weights(self) -> dict[str, dict[str, Tensor]]:
         """The state of every module, by name: parameters and buffers."""
         # Includes saved states of modules that the role has not needed since a resume.

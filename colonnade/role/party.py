@@ -408,8 +408,7 @@ class Party:
         return torch.stack([value.to(self.device) for value in values])
 
     def _settle(self) -> None:
-        modules = self.kept.modules().values()
-        self.checks.settle(weight for module in modules for weight in module.parameters())
+        self.checks.settle(self.kept.trained())
 
     def _checkpoint(self) -> None:
         self._settle()

@@ -126,5 +126,5 @@ def test_weights_that_others_had_a_part_in_are_not_kept_if_they_are_not_finite()
     fed = checks()
     fed.received(message(WEIGHTS, {}), None)
     fed.settle([torch.full((4,), 3e38)])
-    with pytest.raises(Diverged, match="the weights of 'bank' are not finite"):
+    with pytest.raises(Diverged, match="the weights of 'bank', or its optimiser, are not finite"):
         fed.settle(spoilt)

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import colonnade
-from colonnade.errors import PeerLost
+from colonnade.errors import Diverged, PeerLost
+from colonnade.wire import Kind, Peer
 
 pytestmark = [
     pytest.mark.gpu,
@@ -117,3 +118,21 @@ def test_one_process_per_party_gives_the_same_bits(method: str, tmp_path: Path) 
     apart = colonnade.run(plain, out=tmp_path / "apart", runtime="process")
     assert apart.weights_sha256 == local.weights_sha256
     assert apart.metrics == local.metrics
+
+
+def test_what_is_not_finite_is_found_before_it_is_saved(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """No step waits for the GPU; the next checkpoint does, and is not written."""
+    plain, sent = Peer.send, []
+
+    def send(self: Peer, kind: Kind, value: Any) -> None:
+        sent.append(kind.name)
+        plain(self, kind, value * float("nan") if len(sent) == 30 else value)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Peer, "send", send)
+        with pytest.raises(Diverged, match="not finite"):
+            colonnade.run(settings(), out=tmp_path / "run")
+    again = colonnade.run(settings(), resume=tmp_path / "run")
+    assert again.weights_sha256 == colonnade.run(settings(), out=tmp_path / "one").weights_sha256
