@@ -23,6 +23,7 @@ from colonnade.wire.seals import Seal
 
 RUN = "00000000000000ab"
 NAMES = ("bank", "shop", "telco")  # the hub first; the others have no link with each other
+FLOW = {"sent": 3, "sent_head": "", "received": 3, "received_head": ""}
 KIND = Kind("embedding", ("batch", "dim"), reveals="features")
 
 
@@ -240,6 +241,25 @@ def test_nobody_goes_back_behind_what_it_has_signed(room: Room) -> None:
         room["bank"].settle()
 
 
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_who_asks_without_end_fills_no_disk(room: Room) -> None:
+    """shop signs the same again and again, or for rows with others that nobody can check."""
+    room.exchange("bank", "shop")
+    room["bank"].settle()
+    shop, bank = room["shop"], room["bank"]
+    said = bank.holds("shop").statement
+    try:
+        for number in range(1000):
+            more = replace(said, rows=said.rows + number)
+            signature = shop.identity.sign(more.text()).hex()
+            seal = Seal(more, "", signature)
+            bank.hear("shop", Countersign(seal.content(), asks=number + 1))
+            room.words.clear()
+    except Untrusted as error:
+        assert "'shop' signed" in str(error)
+    assert seals.beside(bank.path).stat().st_size < 200_000
+
+
 def test_a_seal_of_another_run_is_refused(room: Room) -> None:
     room.exchange("bank", "shop")
     room["shop"].session.run = "00000000000000cd"
@@ -376,6 +396,9 @@ def test_a_block_is_sealed_without_a_checkpoint(room: Room) -> None:
         {"flows": []},
         {"flows": [3]},
         {"attempt": 7},
+        {"flows": [{"attempt": n} | FLOW for n in (1, 1)]},
+        {"flows": [{"attempt": n} | FLOW for n in (2, 1)]},
+        {"flows": [{"attempt": n} | FLOW for n in (1, 2)]},
         {"by": []},
     ],
 )
