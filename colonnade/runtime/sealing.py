@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from colonnade.runtime.session import Session
 
 BLOCK_ROWS = 4096
+MOST_IDLE = 32  # seals of a peer, one after the other, about nothing new
 STOP_SECONDS = 0.7  # of a run that stops: then what is not sealed stays so
 
 
@@ -61,6 +63,7 @@ class Sealing:
         self._questions = 0
         self._early: dict[str, tuple[Countersign, float]] = {}  # before what they speak of has come
         self._told: dict[tuple[str, int], Flow] = {}  # by peer and attempt
+        self._idle: Counter[str] = Counter()
         self._peers: dict[str, None] = {}  # with whom a message was exchanged
         self._sealed_rows = book.count
         seals.mend(self._file)
@@ -185,6 +188,10 @@ class Sealing:
         if before is not None and said.rows < before.rows:
             text = f"signed for a ledger of {said.rows} rows, and had signed for {before.rows}"
             raise self._refused(said.by, text, session)
+        new = before is None or (before.attempt, before.now) != (said.attempt, said.now)
+        self._idle[said.by] = 0 if new else self._idle[said.by] + 1
+        if self._idle[said.by] > MOST_IDLE:
+            raise self._refused(said.by, f"signed {MOST_IDLE} times for nothing new", session)
         for flow in said.flows:
             here = self._traffic.between(said.by, flow.attempt)
             over = flow.attempt < said.attempt  # a process may have died with the last of it
@@ -272,7 +279,9 @@ class Sealing:
         return (here.sent, here.received) == (said.now.received, said.now.sent)
 
     def _is_settled(self, session: Session, peer: str) -> bool:
-        """Whether there is nothing new to sign for."""
+        """Whether there is nothing new to sign for, or to ask about."""
+        if peer in self._asked and self._has_told(session, peer):
+            return True
         here = self._here(session, peer)
         told = all(
             self._told.get((peer, flow.attempt)) == flow

@@ -164,8 +164,9 @@ class Seal:
             statement = Statement(**told, flows=read)
             if statement.at not in get_args(At):
                 raise ValueError(f"it was made at '{statement.at}'")
-            if [flow.attempt for flow in read].count(statement.attempt) != 1:
-                raise ValueError("it says nothing of its own attempt")
+            attempts = [flow.attempt for flow in read]
+            if attempts != sorted({*attempts}) or attempts[-1:] != [statement.attempt]:
+                raise ValueError(f"it is of attempt {statement.attempt}, and speaks of others")
             return cls(statement, str(content["key"])[:64], str(content["signature"])[:128])
         except (ValueError, KeyError, TypeError) as error:
             raise CodecError(f"a seal of a ledger that is none: {error}") from None
