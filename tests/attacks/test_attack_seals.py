@@ -247,6 +247,7 @@ def test_nobody_goes_back_behind_what_it_has_signed(room: Room) -> None:
     room.words.clear()
     shop.open()
     blind(shop)
+    room["bank"].sealing.begin()
     with pytest.raises(Untrusted, match=r"'shop' signed that it .* fewer than it had signed"):
         room["bank"].settle()
 
