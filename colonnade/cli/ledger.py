@@ -11,7 +11,7 @@ from rich.text import Text
 
 from colonnade.cli.folders import results_of
 from colonnade.cli.show import console_for, say
-from colonnade.errors import RunError
+from colonnade.errors import RunError, printable
 from colonnade.report import flows_table, units
 from colonnade.results import audit
 from colonnade.wire import ledger
@@ -94,7 +94,9 @@ def _reconcile(arguments: argparse.Namespace) -> int:
         lines.append(f"{agree}{why if found.unreceived else ''}")
     if arguments.json:
         say(json.dumps(found.content()))
-    console_for(arguments).print(Text("\n".join(lines)), soft_wrap=True)
+    # One of the two ledgers is of somebody else, who may have written anything into it.
+    shown = "\n".join(printable(line.replace("\n", "\\n")) for line in lines)
+    console_for(arguments).print(Text(shown), soft_wrap=True)
     return 1 if found.faults else 0
 
 

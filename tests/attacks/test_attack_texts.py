@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from argparse import Namespace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from nursery import Nursery
 
 import colonnade
+from colonnade.cli import ledger
 from colonnade.cli.main import _complain
 from colonnade.deploy.records import Log
 from colonnade.deploy.supervisor import Options
@@ -140,6 +142,23 @@ def test_a_terminal_shows_escapes_and_obeys_none(capsys: pytest.CaptureFixture[s
     shown = capsys.readouterr().err
     assert all(letter.isprintable() or letter == "\n" for letter in shown)
     assert "[red]olleh" in shown
+
+
+def test_names_in_the_ledger_of_another(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A partner's ledger holds a Kind whose name ends the line and says that all is well."""
+    row = {"row": 1, "sender": "a", "receiver": "b", "kind": f"x{NASTY[:300]}\nfine", "shape": [1]}
+    row |= {"bytes": 1, "sequence": 0, "attempt": 1, "phase": "train", "epoch": 0, "step": 0}
+    found = SimpleNamespace(
+        owners=("a", "b"), matched=0, unreceived=[row], unsent=[], different=[], faults=["x\ny"],
+        broken=True, bytes=0, open=0, sealed=0,
+    )  # fmt: skip
+    monkeypatch.setattr(ledger, "reconcile", lambda *_: found)
+    ledger._reconcile(Namespace(reconcile=("a", "b"), json=False, quiet=False))
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.isprintable() for line in lines)
+    assert not {"fine", "y"} & {*lines} and any("olleh" in line for line in lines)
 
 
 # ---- over processes ------------------------------------------------------------------------------
