@@ -29,7 +29,7 @@ from colonnade.runtime.elastic import Elastic
 from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.post import Post
 from colonnade.runtime.session import Session
-from colonnade.wire import Ledger
+from colonnade.wire import Ledger, seals
 
 POINTS = {
     "folder: begun": "its folder is there, and is no run yet",
@@ -46,6 +46,8 @@ POINTS = {
     "part: before": "the first part of a message is about to leave",
     "part: middle": "some parts of a message have left, and some have not",
     "received": "a message has come in and is recorded",
+    "seal: before": "a peer's seal, or its own, is not on the disk yet",
+    "seal: after": "it is on the disk, and nobody was told",
     "checkpoint: before": "nothing of a checkpoint is written",
     "checkpoint: middle": "its tensors are on disk, and what makes them count is not",
     "checkpoint: rename": "all of it is written, and the last file not renamed",
@@ -136,6 +138,7 @@ def install(hit: Callable[[str], None]) -> None:
     around(Mesh, "send_part", "part: before", when=lambda m, to, part, data: not part.offset)
     around(Mesh, "send_part", "part: middle", when=lambda m, to, part, data: part.offset)
     around(Post, "_close", after="received")
+    around(seals, "append", "seal: before", "seal: after", when=lambda path, made: made)
     around(OwnCheckpoints, "save", "checkpoint: before", "checkpoint: after")
     around(OwnCheckpoints, "go_back", after="go back")
     around(OwnCheckpoints, "commit", "commit: before")

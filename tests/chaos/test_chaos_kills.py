@@ -34,6 +34,8 @@ KILLS = {
         Kill("go back", "party1"),
         Kill("ledger: before", "party3", 2),
         Kill("part: middle", "party1", 3),
+        Kill("seal: before", "party2"),
+        Kill("seal: after", "party1", 2),
         Kill("checkpoint: before", "party2"),
         Kill("checkpoint: middle", "party3"),
         Kill("saved: told", "party1"),
