@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from covert import EMBEDDING, play
 
 from colonnade.errors import Denied
@@ -79,3 +80,20 @@ def test_predictions_are_counted_apart_and_per_record(tmp_path: Path) -> None:
     )
     assert not left and "10 of its records, of 12" in why and "predictions" in why
     assert "id-" not in why
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_a_role_that_turns_its_epochs_back_gets_no_release_for_it(tmp_path: Path) -> None:
+    """What is repeated after a crash is free. A role pretends it: it leaves an epoch unfinished for
+    another one, and comes back to it, again and again."""
+
+    def turns_back(me: Party, to: Peer) -> None:
+        for _ in range(9):
+            for phase in ("one", "two"):
+                for _ in me.epochs(phase, 1):
+                    for batch in me.rows("train"):
+                        to.send(EMBEDDING, batch.x[:, :4])
+                    break
+
+    left, why = play(tmp_path, turns_back, releases=4)
+    assert len(left) == 4 and "releases" in why
