@@ -11,6 +11,7 @@ Row numbers come to the gate and no further: neither the message nor the ledger 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import Protocol
@@ -83,7 +84,7 @@ class Counted:
 
     Booked ahead: the first message of an epoch books its amount for every record of the split, so
     that an epoch costs one entry of the journal. The same epoch after a crash has the same key, and
-    is booked once.
+    is booked once; but whoever comes back to an earlier key without a crash begins a new one.
     """
 
     def __init__(self, limit: int, run: str, tally: Tally, records: int) -> None:
@@ -91,12 +92,14 @@ class Counted:
         self._used = np.zeros(records, dtype=np.int64)  # since the key changed
         self._booked = 0  # of this key, about every record
         self._key = ""
+        self._visits: Counter[str] = Counter()  # how often each key was begun
 
     def beyond(self, key: str, rows: Rows, amount: int) -> int:
         """How many records would pass the limit; 0: `add` may follow."""
         if key != self._key:
             self._key, self._booked = key, 0
             self._used[:] = 0
+            self._visits[key] += 1
         needed = self._needed(rows, amount)
         if needed <= self._booked or self._tally.has(self._named(needed)):
             return 0
@@ -114,7 +117,8 @@ class Counted:
         return int(self._used[rows].max(initial=0)) + amount
 
     def _named(self, amount: int) -> str:
-        return f"run {self._run}, {self._key}, up to {amount}"
+        again = f", visit {self._visits[self._key]}" if self._visits[self._key] > 1 else ""
+        return f"run {self._run}, {self._key}{again}, up to {amount}"
 
 
 # ---- numbers -------------------------------------------------------------------------------------

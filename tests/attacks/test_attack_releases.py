@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from covert import EMBEDDING, play
 
 from colonnade.errors import Denied
@@ -82,7 +81,6 @@ def test_predictions_are_counted_apart_and_per_record(tmp_path: Path) -> None:
     assert "id-" not in why
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_a_role_that_turns_its_epochs_back_gets_no_release_for_it(tmp_path: Path) -> None:
     """What is repeated after a crash is free. A role pretends it: it leaves an epoch unfinished for
     another one, and comes back to it, again and again."""

@@ -383,3 +383,6 @@ def test_a_restarted_party_has_spent_what_it_had_spent() -> None:
     for _ in range(2):  # the ledger is the whole truth, however often it is read
         again.restore(rows)
         assert again.spent() == one.spent()
+    foretelling = gate(bytes=10**6, task="predict")
+    foretelling.restore(rows)  # of earlier predictions, whose ledger goes on
+    assert foretelling.spent() == {}
