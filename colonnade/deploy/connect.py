@@ -12,7 +12,6 @@ from typing import Any
 
 from colonnade import models
 from colonnade.config.federation import Federation
-from colonnade.deploy.memory import run_journal
 from colonnade.deploy.setup import Setup
 from colonnade.journal import Journal
 from colonnade.net.greeting import ANY
@@ -47,7 +46,6 @@ def connect(
     """The session of a party, with its links and its post; nobody is called yet."""
     federation = setup.federation
     gate = Gate(setup.name, setup.policy, setup.rows.width, len(federation.names), setup.task)
-    gate.journal = run_journal(setup, journal, run)
     gate.restore(row for row in book.rows() if row.get("sender") == setup.name)
     mesh = _mesh(setup, absent, log)
     post = Post(

@@ -14,7 +14,6 @@ from typing import Any, Literal, NoReturn
 from torch import Tensor
 
 from colonnade.errors import Denied
-from colonnade.journal import RunJournal
 from colonnade.wire.counting import ALL, Counted, Frame, Sender, held, measure
 from colonnade.wire.kind import Kind, Value
 from colonnade.wire.policy import Allow, Policy, quoted, times
@@ -55,7 +54,6 @@ class Gate:
     ) -> None:
         self.owner, self.policy, self.task = owner, policy, task
         self._features, self._members = features, members
-        self.journal: RunJournal | None = None  # set by the run
         self._accounts: dict[str, _Account] = {}
         # (receiver, Kind, shape, rows of the batch) of messages that only what is counted can deny
         self._known: dict[tuple[str, Kind, Sequence[int], int], Verdict] = {}
