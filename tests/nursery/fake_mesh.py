@@ -72,7 +72,13 @@ class Case:
     """A session, its mesh, and what it has noted; it keeps its own records."""
 
     def __init__(
-        self, me: str, folder: Path, membership: Membership, run: str = "", **patience: Any
+        self,
+        me: str,
+        folder: Path,
+        membership: Membership,
+        run: str = "",
+        accounts: Any = None,
+        **patience: Any,
     ) -> None:
         self.marks, self.lines = list[int](), list[str]()
         self.admitted = list[tuple[str, int]]()
@@ -98,6 +104,7 @@ class Case:
             Journal(folder / "journal"),
             told={"classes": ["no", "yes"]},
             run=run,
+            accounts=accounts,
         )
 
     def mark(self, start: Start) -> None:

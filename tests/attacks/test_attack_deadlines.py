@@ -1,0 +1,146 @@
+"""No member makes the others wait for ever: whoever is connected and does not join, start, end or
+say goodbye is named in time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from fake_mesh import RUN, Case, start
+
+from colonnade.errors import PeerLost
+from colonnade.runtime.elastic import Elastic
+from colonnade.runtime.fixed import Fixed
+
+LIVES = {"shop": "life 1 of shop", "telco": "life 1 of telco"}
+PATIENT = {"deadline": 0.4, "silence": 0.8}
+LATEST = 4.0  # all of it, and slow machines
+
+
+def hurry(it: Case) -> Case:
+    """An AssertionError where a wait has no end."""
+    until, plain = time.monotonic() + LATEST, it.session.pump
+
+    def pump(left: float) -> None:
+        assert time.monotonic() < until, "it waits for ever"
+        plain(min(left, 0.02))
+
+    it.session.pump = pump  # type: ignore[method-assign]
+    return it
+
+
+def lost(wait: Callable[[], Any], peer: str, what: str) -> None:
+    with pytest.raises(PeerLost, match=f"'{peer}'") as error:
+        wait()
+    others = {"bank", "shop", "telco"} - {peer}
+    said = str(error.value)
+    assert what in said
+    assert sum(f"'{other}'" in said for other in others) == 1  # whoever waited
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_a_member_that_never_joins(tmp_path: Path) -> None:
+    it = hurry(Case("bank", tmp_path, Fixed(), **PATIENT))
+    it.mesh.up("shop")
+    it.mesh.up("telco")
+    it.joins("telco")
+    lost(it.session.next_start, "shop", "join")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_a_member_that_does_not_join_again(tmp_path: Path) -> None:
+    """Its process has joined before, and may first have to end its step: but not for ever."""
+    it = hurry(Case("bank", tmp_path, Fixed(), **PATIENT))
+    for peer in ("shop", "telco"):
+        it.mesh.up(peer)
+        it.joins(peer)
+    assert it.session.next_start() is not None
+    it.session.joins = {}
+    it.joins("telco")
+    it.session.playing = False
+    lost(it.session.next_start, "shop", "join")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_a_hub_that_never_starts(tmp_path: Path) -> None:
+    it = hurry(Case("shop", tmp_path, Fixed(), **PATIENT))
+    it.mesh.up("bank")
+    lost(it.session.next_start, "bank", "start")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_a_fellow_that_never_connects(tmp_path: Path) -> None:
+    """The hub says that its process is there, and the link between the two does not."""
+    it = hurry(Case("shop", tmp_path, Fixed(), **PATIENT))
+    it.mesh.up("bank")
+    it.mesh.links["telco"].life = 7
+    it.mesh.say("bank", "start", start(1, lives=LIVES))
+    lost(it.session.next_start, "telco", "connect")
+
+
+def ended(me: str, folder: Path, membership: Any) -> Case:
+    """A session whose own role has ended."""
+    it = hurry(Case(me, folder, membership, run=RUN, **PATIENT))
+    it.session.own_account = {}
+    nothing = lambda *_, **__: None  # noqa: E731
+    it.session.sealing = SimpleNamespace(settle=nothing, tick=nothing)  # type: ignore[assignment]
+    it.session.attempt, it.session.playing = 1, True
+    return it
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_a_member_that_is_never_done(tmp_path: Path) -> None:
+    it = ended("bank", tmp_path, Fixed())
+    it.mesh.say("telco", "done", {"account": {}})
+    lost(lambda: it.session.membership.finish(it.session), "shop", "done")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_a_hub_that_never_ends(tmp_path: Path) -> None:
+    it = ended("shop", tmp_path, Fixed())
+    lost(lambda: it.session.membership.finish(it.session), "bank", "end")
+
+
+def test_whoever_works_on_is_waited_for(tmp_path: Path) -> None:
+    """A member that writes checkpoints is at work, however long it takes."""
+    it = ended("bank", tmp_path, Fixed())
+    it.mesh.say("telco", "done", {"account": {}})
+    plain, began = it.session.pump, time.monotonic()
+    saved: list[float] = []
+
+    def pump(left: float) -> None:
+        now = time.monotonic() - began
+        if now > 0.3 * (len(saved) + 1):
+            saved.append(now)
+            word = "done" if len(saved) > 6 else "saved"
+            content = {"account": {}} if len(saved) > 6 else {"label": f"train-{len(saved)}"}
+            it.mesh.say("shop", word, content)
+        plain(left)
+
+    it.session.pump = pump  # type: ignore[method-assign]
+    it.session.membership.finish(it.session)
+    assert it.session.accounts is not None and time.monotonic() - began > PATIENT["silence"]
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize("me", ["bank", "shop"])
+def test_an_elastic_run_ends_without_the_mute(me: str, tmp_path: Path) -> None:
+    it = ended(me, tmp_path, Elastic())
+    it.mesh.say("telco", "done", {"account": {}})
+    it.session.membership.finish(it.session)
+    assert any("'shop' was away" in note for note in it.session.remarks) == (me == "bank")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_a_hub_that_was_killed_at_its_last_word_does_not_wait_long(tmp_path: Path) -> None:
+    """All others have left. Started again, it has nothing to do but to tell whoever is still there,
+    and must be done in time for a rejoin of ten seconds in all."""
+    accounts: dict[str, Any] = {"bank": {}, "shop": {}, "telco": {}}
+    it = Case("bank", tmp_path, Fixed(), run=RUN, accounts=accounts)
+    began = time.monotonic()
+    it.session.leave()
+    assert 2 < time.monotonic() - began < 6
