@@ -76,6 +76,8 @@ class Elastic:
                 told = time.monotonic()
                 session.log(f"waiting for {', '.join(_not_joined(session))}")
             session.pump(TICK)
+            if session.patience.on_lost != "continue":
+                watch.look_for_the_mute(session, _not_joined(session), began)
         if later := _not_joined(session):
             session.log(f"begins without {', '.join(later)}, who may come later")
         session.run = choose_run(session.run, session.joins, session.me)
@@ -126,6 +128,8 @@ class Elastic:
         began = time.monotonic()
         while session.start is None:
             session.pump(TICK)
+            seconds = watch.hub_seconds(session)
+            watch.look_for_the_silent(session, [session.hub], "start", began, seconds)
             if self._came_back and _hub_away_since(session, began) > _patient_seconds(session):
                 session.log(f"'{session.hub}' cannot be reached: going on alone")
                 return Start(session.run, session.attempt, None, told=session.told)
@@ -211,7 +215,8 @@ class Elastic:
             ):  # its role's last words can now be heard
                 text = f"'{session.hub}' is back, and does not know that '{session.me}' has ended"
                 raise GoBack(text)
-            if _hub_away_since(session, began) > _patient_seconds(session):
+            mute = watch.silent(session, session.hub, began) > watch.work_seconds(session)
+            if mute or _hub_away_since(session, began) > _patient_seconds(session):
                 session.log(f"'{session.hub}' cannot be reached: concluding alone")
                 _note_away(session, [session.hub])
                 return
@@ -221,7 +226,8 @@ class Elastic:
         done = session.done
         done[session.me] = session.own_account or {}
         session.tell_all(End())  # nobody needs to wait for another word
-        while _somebody_plays(session):
+        began = time.monotonic()
+        while _somebody_plays(session, began):
             session.pump(TICK)
         session.accounts = {name: done[name] for name in session.members if name in done}
         _note_away(session, (name for name in session.members if name not in done))
@@ -333,12 +339,16 @@ def _note_away(session: Session, names: Iterable[str]) -> None:
         session.remark(text)
 
 
-def _somebody_plays(session: Session) -> bool:
-    """Whether a connected party's role has not ended."""
+def _somebody_plays(session: Session, began: float) -> bool:
+    """Whether a connected party's role has not ended; not if it says nothing for too long."""
 
     def found() -> bool:
-        links = session.mesh.links
-        return any(link.up and peer not in session.done for peer, link in links.items())
+        return any(
+            link.up
+            and peer not in session.done
+            and watch.silent(session, peer, began) <= watch.work_seconds(session)
+            for peer, link in session.mesh.links.items()
+        )
 
     if not found():
         session.take_in()  # its last words may have come just before its connection ended

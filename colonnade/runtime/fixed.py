@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from colonnade.errors import Untrusted
+from colonnade.errors import PeerLost, Untrusted
 from colonnade.net.link import Link
 from colonnade.role.party import Party
 from colonnade.role.progress import Stopped
@@ -54,8 +54,11 @@ class Fixed:
         else:
             if session.hub_known:
                 session.tell(session.hub, session.join())
+            began = time.monotonic()
             while session.start is None:
                 session.pump(TICK)
+                seconds = watch.hub_seconds(session)
+                watch.look_for_the_silent(session, [session.hub], "start", began, seconds)
             start = session.start
             self._check_members(session, start)
             session.keeper.mark(start)
@@ -64,13 +67,23 @@ class Fixed:
         session.leave_out(start.absent, start.skip)
         place = start.label or "the beginning"
         session.log(f"attempt {start.attempt}: all start from {place}")
-        while not all(
-            link.life_of() == start.lives[peer]
-            for peer, link in session.mesh.links.items()
-            if peer in start.lives
-        ):
-            session.pump(TICK)  # a message to a process that is not yet known would be lost
+        self._meet(session, start)
         return None if start.ended else start
+
+    def _meet(self, session: Session, start: Start) -> None:
+        """A message to a process that is not yet known would be lost."""
+        began, links = time.monotonic(), session.mesh.links
+        while strangers := [
+            peer
+            for peer, link in links.items()
+            if peer in start.lives and link.life_of() != start.lives[peer]
+        ]:
+            session.pump(TICK)
+            if time.monotonic() - began > session.patience.deadline:
+                peer = strangers[0]
+                why = f"they did not connect for {time.monotonic() - began:.0f} s"
+                why += f" ({links[peer].trouble})" if links[peer].trouble else ""
+                raise PeerLost(session.me, peer, "a connection", session.steps, why)
 
     def _check_members(self, session: Session, start: Start) -> None:
         """Who may be left out, whatever the hub says. That no step meets two sets of members is
@@ -97,12 +110,13 @@ class Fixed:
 
     def _choose_with_all(self, session: Session) -> Start:
         session.joins[session.me] = session.join()
-        told = 0.0
+        began, told = time.monotonic(), 0.0
         while missing := [name for name in session.present if name not in session.joins]:
             if time.monotonic() - told > WAIT_NOTE_SECONDS:
                 told = time.monotonic()
                 session.log(f"waiting for {', '.join(missing)}")
             session.pump(TICK)
+            watch.look_for_the_mute(session, missing, began)
         start = self._choose(session)
         session.joins, session.saved, session.done, session.waits = {}, {}, {}, {}
         session.keeper.mark(start)  # before anybody else knows of it
@@ -176,13 +190,19 @@ class Fixed:
         """This party's role has ended: wait until all have."""
         session.sealing.settle(session, "end")
         session.tell(session.hub, Done(session.own_account or {}))
+        began = time.monotonic()
         if session.is_hub:
-            while not all(name in session.done for name in session.present):
+            while missing := [name for name in session.present if name not in session.done]:
                 session.pump(TICK)
+                missing = [name for name in missing if name not in session.done]
+                seconds = watch.work_seconds(session)
+                watch.look_for_the_silent(session, missing, "done", began, seconds)
             session.accounts = {name: session.done[name] for name in session.present}
         else:
             while session.accounts is None:
                 session.pump(TICK)
+                seconds = watch.work_seconds(session)
+                watch.look_for_the_silent(session, [session.hub], "end", began, seconds)
 
     # ---- who comes and who goes ----------------------------------------------------------------
 

@@ -65,6 +65,7 @@ class Word:
 
 
 def _joined(session: Session, sender: str, join: Join) -> None:
+    session.newcomers.pop(sender, None)
     life = session.mesh.links[sender].life_of()
     if why := implausible(join, session.run, session.attempt, life):
         session.refuse(sender, f"'{sender}' sent a join that cannot be: {why}")

@@ -68,7 +68,7 @@ from colonnade.wire import Recv, Wire
 
 STOP_SECONDS = 3.0  # from the wish to stop to the end
 LAST_SAVES_SECONDS = 0.7  # that a hub which stops waits for the others' checkpoints
-GOODBYE_SECONDS = 10.0
+GOODBYE_SECONDS, LATE_GOODBYE_SECONDS = 10.0, 4.0
 GONE = "the federation has gone on without it"
 
 Membership = Fixed | Elastic
@@ -151,8 +151,10 @@ class Session:
         self.skipped: Counter[str] = Counter()  # messages that were not sent
         self._remarks: list[str] = []
         self._reached, self._steps_taken = reached, dict[str, Steps]()
-        self._over = accounts is not None
+        self._over = self._too_late = accounts is not None
         self.moved = time.monotonic()  # when a message last came or a role last went on
+        self.newcomers: dict[str, float] = {}  # processes that have not joined, since when
+        self.heard: dict[str, float] = {}  # when something last came from a peer
         self._ticked = 0.0
         self.wait_told = False
         self._pieces = Pieces()
@@ -260,7 +262,9 @@ class Session:
             self.ended = True
             self.tell_all(End())
             others = {*(self.accounts or {})} - {self.me}
-            until = time.monotonic() + min(GOODBYE_SECONDS, self.patience.deadline)
+            # Others may have heard the end from an earlier process of this hub, and be gone.
+            seconds = LATE_GOODBYE_SECONDS if self._too_late else GOODBYE_SECONDS
+            until = time.monotonic() + min(seconds, self.patience.deadline)
             while time.monotonic() < until and not self.byes.issuperset(others):
                 self.pump(TICK)
         except GoBack:
@@ -367,6 +371,7 @@ class Session:
         if isinstance(event, Arrived):
             if event.life != event.link.life or event.link.peer in self.mesh.barred:
                 return  # of a process that is gone, of a party that was left behind, or barred
+            self.heard[event.link.peer] = time.monotonic()
             if isinstance(event.content, Part):
                 self._accept(event, event.content)
             else:
@@ -407,6 +412,7 @@ class Session:
     def _came_up(self, link: Link) -> None:
         """Another process than before stands at the other end."""
         self._pieces.forget(link.peer)
+        self.newcomers[link.peer] = time.monotonic()
         self.sealing.forget(link.peer)
         if link.peer == self.hub:
             self.hub_known = True

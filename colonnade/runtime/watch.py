@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NoReturn
 
 from colonnade.errors import Deadlock, PeerLost
@@ -11,6 +12,7 @@ from colonnade.wire import Recv
 if TYPE_CHECKING:
     from colonnade.runtime.session import Session
 
+WORK_TIMES = 24  # × patience: an hour is a day
 STUCK_SECONDS = 10.0  # everybody waits for another, and nothing moves
 
 
@@ -35,6 +37,51 @@ def overdue(session: Session, now: float) -> Iterator[tuple[str, float]]:
         limit = min(session.patience.deadline, 5.0) if quickly else session.patience.deadline
         if now - link.since >= limit:
             yield peer, now - link.since
+
+
+def look_for_the_silent(
+    session: Session, peers: Iterable[str], what: str, began: float, seconds: float
+) -> None:
+    """Whoever is connected, is waited for since `began`, and has sent nothing for so long."""
+    for peer in peers:
+        quiet = silent(session, peer, began)
+        if quiet > seconds:
+            why = f"it is connected, but said nothing for {quiet:.0f} s. Is its process stuck?"
+            raise PeerLost(session.me, peer, what, session.steps, why)
+
+
+def silent(session: Session, peer: str, began: float) -> float:
+    """For how many seconds a connected peer has sent nothing, at most since a moment."""
+    link = session.mesh.links.get(peer)
+    if link is None or not link.up:
+        return 0.0  # its absence has a limit of its own
+    return time.monotonic() - max(began, session.heard.get(peer, 0.0))
+
+
+def look_for_the_mute(session: Session, missing: Iterable[str], began: float) -> None:
+    """Whoever is connected and does not join: a new process does so at once, one that had joined
+    before may first have to end its step."""
+    now, patience = time.monotonic(), session.patience
+    for peer in missing:
+        link = session.mesh.links.get(peer)
+        if link is None or not link.up:
+            continue
+        new = peer in session.newcomers
+        since = session.newcomers[peer] if new else began
+        if now - since > (patience.deadline if new else patience.silence):
+            why = f"it is connected since {now - since:.0f} s, and did not join"
+            raise PeerLost(session.me, peer, "join", session.steps, why)
+
+
+def work_seconds(session: Session) -> float:
+    """How long a party whose role goes on may say nothing: it need not send anything, and a
+    checkpoint, which all hear of, may be hours away."""
+    return WORK_TIMES * session.patience.silence
+
+
+def hub_seconds(session: Session) -> float:
+    """How long a hub may say nothing before it starts all: it waits for others itself."""
+    return session.patience.deadline + session.patience.silence
 
 
 def give_up(session: Session, peer: str, seconds: float, why_not: str = "") -> NoReturn:
