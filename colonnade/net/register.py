@@ -132,9 +132,7 @@ def revoke(
             revoked = x509.RevokedCertificateBuilder().serial_number(serial).revocation_date(since)
             builder = builder.add_revoked_certificate(revoked.build())
         signed = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
-        part = folder / f"{REVOKED}.part"
-        part.write_bytes(signed)
-        part.replace(folder / REVOKED)
+        _put(folder / REVOKED, signed)
     return folder / REVOKED, found
 
 
@@ -252,12 +250,20 @@ def _seen(root: x509.Certificate) -> int:
         raise CertificateError(f"{_store(root)} cannot be read: {error}") from None
 
 
+def _put(path: Path, content: bytes) -> None:
+    """Replace a file whole or not at all, also if the power fails."""
+    part = path.with_name(f"{path.name}.{os.getpid()}")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
+
+
 def _remember(root: x509.Certificate, number: int) -> None:
     try:
         with private():
             _store(root).parent.mkdir(parents=True, exist_ok=True)
-            part = _store(root).with_suffix(f".{os.getpid()}")
-            part.write_text(str(number), encoding="ascii")
-            part.replace(_store(root))
+            _put(_store(root), str(number).encode())
     except OSError as error:
         raise CertificateError(f"{_store(root)} cannot be written: {error.strerror}") from None

@@ -13,7 +13,7 @@ import pytest
 import tomli_w
 
 import colonnade
-from colonnade import config, plugin
+from colonnade import config, methods, plugin
 from colonnade.cli.main import main
 from colonnade.config.federation import load
 from colonnade.deploy.nvflare import sitefile
@@ -175,6 +175,22 @@ def test_a_plugin_does_not_take_the_name_of_a_method_that_everybody_knows(
         assert "'splitnn'" in str(refusal) and "another name" in str(refusal)
         return
     raise AssertionError("it ran under a name that is not its own")
+
+
+def test_a_plugin_that_is_called_like_a_method_is_not_loaded(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An installed package registers an entry point `splitnn`."""
+    (sent.folder / "false_method.py").write_text(sent.evil(HONEST))
+    info = sent.folder / "false-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: false\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[colonnade.methods]\nsplitnn = false_method\n")
+    monkeypatch.syspath_prepend(str(sent.folder))
+    assert methods.names().count("splitnn") == 2
+    assert methods.find("splitnn").method is splitnn.METHOD
+    assert main(["methods", "--quiet"]) == 0
+    assert not sent.mark.exists(), "it was executed"
 
 
 def test_what_python_has_cached_beside_a_file_is_not_executed(sent: Sent) -> None:

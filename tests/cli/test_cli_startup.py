@@ -58,6 +58,17 @@ def test_certificates_are_light(tmp_path: Path) -> None:
         assert (done.returncode, done.stderr) == (0, ""), arguments
 
 
+@pytest.mark.parametrize("chosen", [None, "DEBUG"])
+def test_grpc_says_nothing_of_its_own_unless_the_user_wants_it(chosen: str | None) -> None:
+    choice = {} if chosen is None else {"GRPC_VERBOSITY": chosen}
+    plain = {key: value for key, value in os.environ.items() if key != "GRPC_VERBOSITY"}
+    code = "import os, sys, colonnade; assert 'grpc' not in sys.modules; "
+    code += "print(os.environ['GRPC_VERBOSITY'])"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, env=plain | choice, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == (chosen or "NONE")
+
+
 def test_trust_is_light() -> None:
     done = light("trust", EXAMPLE, "--yes")
     assert (done.returncode, done.stderr) == (0, "")
