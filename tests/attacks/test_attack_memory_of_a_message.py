@@ -7,6 +7,7 @@ import hashlib
 import struct
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import torch
 
 from colonnade.errors import WireError
 from colonnade.net.frame import PART_BYTES, Part
+from colonnade.role.checks import Checks
 from colonnade.runtime.network import Network
 from colonnade.runtime.post import Post
 from colonnade.wire import Kind, Ledger, codec
@@ -123,6 +125,16 @@ def test_what_a_tensor_announces_is_looked_at_before_memory_is_taken(
     with pytest.raises(WireError, match="has not begun"):  # it is not in the middle of one
         later = Part(7, 1, "shop", "bank", "embedding", 0, "train", 0, 0, 0, 3 << 30, b"", MIB)
         bank.accept(later, memoryview(b"x"))
+
+
+def test_a_batch_of_more_rows_than_there_are(bank: Post) -> None:
+    """Three gigabytes of embeddings that fit their Kind, for a party of 1,000 rows."""
+    progress: Any = SimpleNamespace(phase="train", position=("train", 0, 0))
+    bank.checks, memory = Checks("bank", 1000, progress), Memory()
+    rows = 3 << 20
+    with pytest.raises(WireError, match="'shop' sends 'embedding' of 3145728 rows"):
+        sent(bank, EMBEDDING, tensor(rows, 256, data=bytes(MIB // 2)), size=19 + rows * 1024)
+    assert memory.taken < 8
 
 
 def test_an_empty_batch_and_empty_weights_are_messages(bank: Post) -> None:

@@ -53,6 +53,16 @@ def test_rows_are_those_of_the_batch_at_hand() -> None:
         here.sending("shop", EMBEDDING, torch.zeros(5, 8), frame(4))
 
 
+def test_a_shape_is_refused_before_its_numbers_come() -> None:
+    """A batch of it has no more rows than it holds, and `dim` is known."""
+    here = checks()
+    here.announced(EMBEDDING, (100, 8), "shop")
+    for shape in ((101, 8), (100, 9), (1 << 40, 8)):
+        with pytest.raises(KindError, match="'shop'"):
+            here.announced(EMBEDDING, shape, "shop")
+    here.announced(MAPS, (100, 1 << 40, 3), "shop")  # nobody knows how many channels there are
+
+
 def test_what_is_not_known_stays_as_it_was() -> None:
     here = checks()
     here.received(message(MAPS, torch.zeros(5, 2, 3)), frame(5))
