@@ -408,7 +408,6 @@ SPECIAL = [
             "checkpoint": {"epochs": 1},
             "fedemb": {"epsilon": 20.0, "clip": 5.0, "rounds": 2, "groups": 10},
         },
-        secret=True,
     ),
     Case("splitnn", "own-files", process=True, files=True),
     Case("easter", "own-files", {"easter": {"one_passive": True}}, files=True),

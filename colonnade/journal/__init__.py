@@ -2,14 +2,14 @@
 
 journal.py    the file: entries, their chain, the lock, what a crash leaves behind
 rows.py       keyed names of records, and lists of them
-counts.py     counts per record, and numbers that only rise, both booked ahead
+counts.py     counts per record, booked ahead
 steps.py      the steps that were begun, and with whom
 met.py        the rows that were evaluated, and by whom
 releases.py   what was released within a privacy budget
 run.py        what one run of the party uses of it
 """
 
-from colonnade.journal.counts import Mark, Tally
+from colonnade.journal.counts import Tally
 from colonnade.journal.journal import Anchor, Journal, default_place
 from colonnade.journal.met import Meetings
 from colonnade.journal.releases import Releases
@@ -20,7 +20,6 @@ from colonnade.journal.steps import Steps
 __all__ = [
     "Anchor",
     "Journal",
-    "Mark",
     "Meetings",
     "Names",
     "Releases",

@@ -1,15 +1,11 @@
-"""Two ways to count that cost one synchronised entry for many events.
+"""Counts per record that cost one synchronised entry for many events.
 
     tally = Tally(journal, "embedding", names)        # names of the party's records, in its order
     tally.book("run 3f, train, epoch 4")              # every record once more, if not yet for this
     tally.counts                                      # by record, over all runs
 
-    mark = Mark(journal, "steps of run 3f")
-    mark.reach(812)                                   # on the disk before it is true
-    mark.bound                                        # what earlier processes cannot have passed
-
-What was booked and not used counts as used. What is done again after a crash has the same key or
-number as before, and is counted once.
+What was booked and not used counts as used. What is done again after a crash has the same key as
+before, and is counted once.
 """
 
 from __future__ import annotations
@@ -19,8 +15,6 @@ from numpy.typing import NDArray
 
 from colonnade.journal.journal import Journal
 from colonnade.journal.rows import Names
-
-AHEAD = 256  # numbers that one entry books
 
 
 class Tally:
@@ -80,25 +74,3 @@ class Tally:
                 listed = self._journal.lists.read(called)
                 self._among[called] = np.isin(self._records, listed)
             self._counts += self._among[called] * int(entry["times"])
-
-
-class Mark:
-    """A number that only rises, such as the highest step that was begun."""
-
-    def __init__(self, journal: Journal, name: str) -> None:
-        self._journal, self.name = journal, name
-        found = [int(entry["below"]) for entry in journal.entries("mark", name=name)]
-        self._booked = found[-1] if found else 0
-        self.bound = self._booked
-
-    def reach(self, number: int) -> None:
-        """Say that this number is reached, before it is: it is on the disk when this returns."""
-        if number >= self._booked:
-            self._booked = number + AHEAD
-            self._journal.append("mark", name=self.name, below=self._booked)
-
-    def settle(self, number: int) -> None:
-        """Nothing from this number on was reached: what was booked beyond is free again."""
-        if number < self._booked:
-            self._booked = number
-            self._journal.append("mark", name=self.name, below=number)

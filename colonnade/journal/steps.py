@@ -17,9 +17,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from colonnade.errors import Untrusted
-from colonnade.journal.counts import AHEAD
 from colonnade.journal.journal import Journal
 
+AHEAD = 256  # steps that one entry books
 Spot = tuple[int, int]  # epoch, step
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 

@@ -1,4 +1,4 @@
-"""Counting by record and by number, with keyed names instead of ids."""
+"""Counting by record, with keyed names instead of ids."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from colonnade.errors import JournalError
-from colonnade.journal import Journal, Mark, Names, Tally
-from colonnade.journal.counts import AHEAD
-from colonnade.journal.journal import FILE, ROWS
+from colonnade.journal import Journal, Names, Tally
+from colonnade.journal.journal import ROWS
 
 
 @pytest.fixture
@@ -91,25 +90,3 @@ def test_a_list_of_records_that_was_changed_is_refused(journal: Journal, how: st
         place.write_bytes(place.read_bytes()[8:])
     with pytest.raises(JournalError, match="missing or was changed"):
         Tally(Journal(journal.folder), "embedding", names(journal, "a"))
-
-
-# ---- numbers that rise ---------------------------------------------------------------------------
-
-
-def test_one_entry_books_the_next_256_numbers(journal: Journal) -> None:
-    path, mark = journal.folder / FILE, Mark(journal, "steps")
-    assert mark.bound == 0
-    sizes = []
-    for step in range(2 * AHEAD):
-        mark.reach(step)
-        sizes.append(path.stat().st_size)
-    assert len(set(sizes)) == 2 and sizes[AHEAD - 1] < sizes[AHEAD]
-
-
-def test_what_was_booked_counts_as_used_unless_it_was_settled(journal: Journal) -> None:
-    Mark(journal, "steps").reach(10)
-    killed = Mark(Journal(journal.folder), "steps")
-    assert killed.bound == 10 + AHEAD
-    killed.settle(11)
-    assert Mark(Journal(journal.folder), "steps").bound == 11
-    assert Mark(journal, "steps of another run").bound == 0

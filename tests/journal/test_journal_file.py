@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from colonnade.errors import JournalError
-from colonnade.journal import Anchor, Journal, Mark, default_place
+from colonnade.journal import Anchor, Journal, Steps, default_place
 from colonnade.journal.journal import FILE, ROWS
 
 
@@ -216,7 +216,7 @@ class Crashes(RuleBasedStateMachine):
         self.journal = Journal(self.folder)
         self.said: list[str] = []
         self.anchor = self.journal.anchor
-        self.mark, self.reached = Mark(self.journal, "steps"), -1
+        self.steps, self.reached = Steps(self.journal, "3f"), -1
 
     @rule(text=st.text(max_size=5))
     def append(self, text: str) -> None:
@@ -227,12 +227,7 @@ class Crashes(RuleBasedStateMachine):
     @rule(steps=st.integers(1, 400))
     def reach(self, steps: int) -> None:
         self.reached += steps
-        self.mark.reach(self.reached)
-        self.anchor = self.journal.anchor
-
-    @rule()
-    def settle(self) -> None:
-        self.mark.settle(self.reached + 1)
+        self.steps.begin("train", (0, self.reached), (), False)
         self.anchor = self.journal.anchor
 
     @rule(share=st.floats(0, 1, exclude_max=True), text=st.text(max_size=5))
@@ -264,11 +259,11 @@ class Crashes(RuleBasedStateMachine):
     @invariant()
     def all_is_there(self) -> None:
         assert texts(Journal(self.folder, self.anchor)) == self.said
-        assert Mark(self.journal, "steps").bound > self.reached
+        assert (Steps(self.journal, "3f").fresh or ("train", 0, 0)) > ("train", 0, self.reached)
 
     def _open(self) -> None:
         self.journal = Journal(self.folder, self.anchor)
-        self.mark = Mark(self.journal, "steps")
+        self.steps = Steps(self.journal, "3f")
 
     def teardown(self) -> None:
         shutil.rmtree(self.place)
