@@ -22,8 +22,8 @@ Cut = Callable[[list[bytes]], list[bytes]]
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "cut",
-    [lambda lines: [], lambda lines: lines[: len(lines) // 2], lambda lines: lines[:1]],
-    ids=["emptied", "half", "the first row"],
+    [lambda lines: [], lambda lines: lines[: len(lines) // 2]],
+    ids=["emptied", "half"],
 )
 def test_a_cut_ledger_is_refused(cut: Cut, nursery: Nursery, tmp_path: Path) -> None:
     """A party dies, and its ledger is cut before it is started again. It must not send another
