@@ -262,6 +262,31 @@ def test_a_file_of_seals_that_is_none(parties: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("number", "sealed"), [(-1, False), (2, True)])
+def test_what_came_after_the_last_seal_is_reported_as_what_it_is(
+    number: int, sealed: bool, parties: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that was killed in its second epoch: what is missing behind the last seal may have died
+    with a process, what is missing before it has not."""
+    for name in ("party1", "party2"):
+        reseal(parties / name, lambda made: made[: len(made) // 2])
+        (parties / name / "result.json").unlink()
+    liar = parties / "party2"
+    rows = list(ledger.read(liar / "ledger.jsonl"))
+    gone = [row for row in rows if row.get("receiver") == "party2"][number]
+    (liar / "ledger.jsonl").unlink()
+    book = Ledger(liar / "ledger.jsonl")
+    for row in rows:
+        if row is not gone:
+            book.copy(row)
+    book.close()
+    code = main(["ledger", "--reconcile", str(parties / "party1"), str(liar)])
+    said = capsys.readouterr().out
+    assert "sent, not received   1" in said and "that are not" in said and "agree" not in said
+    assert code == sealed and ("fault: '" in said) == sealed
+
+
+@pytest.mark.slow
 def test_what_is_not_sealed_is_not_called_so(
     parties: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
