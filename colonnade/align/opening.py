@@ -39,7 +39,7 @@ class Alignment:
     most: Annotated[int, Bounds(least=1, most=2**31 - 1)] = 1_000_000  # ids that a party may bring
     # Over all alignments that a journal has counted, with each other party:
     most_in_all: Annotated[int, Bounds(least=1, most=2**62)] = 10_000_000  # ids that it brought
-    times: Annotated[int, Bounds(least=1, most=2**31 - 1)] = 100  # how often
+    times: Annotated[int, Bounds(least=1, most=2**31 - 1)] = 1000  # how often
     casefold: bool = False  # "Ann" and "ANN" are one id
 
     def __post_init__(self) -> None:
