@@ -81,7 +81,7 @@ def test_a_policy_stops_its_party_before_anything_leaves(
 ) -> None:
     field = Field(tmp_path / "field", toy("splitnn"))
     policy = tmp_path / "policy.toml"
-    policy.write_text("[allow.gradient]\n")
+    policy.write_text('[allow.embedding]\nto = ["party3"]\n')
     field.start("party1", plain, "--events")
     field.start("party2", plain, "--events", "--policy", str(policy))
     field.start("party3", plain, "--events")
