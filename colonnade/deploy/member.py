@@ -15,7 +15,7 @@ from typing import Any
 
 from colonnade.align.phase import aligned
 from colonnade.deploy.connect import connect, signals
-from colonnade.deploy.forecast import exhausted, forbidden
+from colonnade.deploy.forecast import doubtful, exhausted, forbidden
 from colonnade.deploy.memory import open_journal, run_journal, watch_rows
 from colonnade.deploy.records import Records, Say
 from colonnade.deploy.setup import Setup, party_of
@@ -37,7 +37,7 @@ def take_part(
 ) -> Result:
     """Train with the others; returns when all have ended."""
     settings = setup.settings
-    _foresee(setup, folder)
+    _foresee(setup, folder, say)
     if (folder / "weights").exists() and setup.name != setup.federation.hub:
         if say is not None:
             say(f"{folder} is finished; nothing was done. For a new run give another --out")
@@ -75,15 +75,20 @@ def take_part(
     return Result(read_json(folder / "result.json"), folder)
 
 
-def _foresee(setup: Setup, folder: Path) -> None:
-    """Refuse, before anybody is called, a new run that the policy would stop in the middle."""
+def _foresee(setup: Setup, folder: Path, say: Say | None) -> None:
+    """Refuse, before anybody is called, a new run that the policy would stop in the middle. Which
+    rows are common is not known yet, so what depends on that is only a warning."""
     if (folder / "run.json").exists() and not folders.never_began(folder):
         return  # what it has released so far is its own
     about = (setup.federation, setup.name, setup.policy, setup.rows)
-    known = setup.settings.align is None and not setup.simulated  # which rows take part
-    problems = [*forbidden(*about), *(exhausted(*about) if known else ())]
+    problems, warnings = [*forbidden(*about)], [*doubtful(*about)]
+    if not setup.simulated:
+        (problems if setup.settings.align is None else warnings).extend(exhausted(*about))
     if problems:
         raise ConfigError([f"{setup.policy.source}: {said}: {move}" for said, move in problems])
+    if say is not None:
+        for said, move in warnings:
+            say(f"warning: {setup.policy.source}: {said}: {move}")
 
 
 def _opened(folder: Path, setup: Setup) -> dict[str, Any]:

@@ -58,6 +58,19 @@ def test_what_the_policy_would_stop_does_not_begin(two: Two) -> None:  # noqa: F
     assert not out.exists()
 
 
+def test_what_an_alignment_may_need_is_a_warning(two: Two) -> None:  # noqa: F811
+    """How many ids the others bring is not known before they are asked."""
+    kinds = ("psi_opening", "psi_announcement", "psi_places")
+    limits = "".join(f"[allow.{kind}]\n" for kind in kinds) + "[allow.psi_points]\nbytes = 3000"
+    heard: list[str] = []
+    member._foresee(
+        setup(two, limits=limits, align={"minimum": 10}), two.folder / "x", heard.append
+    )
+    (said,) = heard
+    assert said.startswith("warning: ") and "the alignment needs 3,878 if all have 60 ids" in said
+    assert said.endswith("allow `bytes` = 3878, for [allow.psi_points]")
+
+
 def command(two: Two, nursery: Nursery, name: str, file: Path, out: str) -> list[str]:  # noqa: F811
     own = ["--data", f"{two.folder / name}.csv", "--policy", f"{two.folder / name}.toml"]
     more = ["--keys", f"{two.keys(name)}", "--out", f"{two.folder / out}-{name}", *own]
