@@ -14,6 +14,7 @@ from nursery import Nursery
 from proxy import Proxy
 
 from colonnade.net import certs
+from colonnade.wire.reconcile import reconcile
 
 Weights = Callable[[dict[str, Any]], dict[str, str]]
 CHATTER = str(Path(__file__).parent / "chatter.py")
@@ -124,6 +125,8 @@ def test_parties_without_an_address_talk_through_the_hub(
         assert not [p for p in passives if f"connected with '{p}'" in field.log(name)]
         gossip = [row for row in field.rows(name) if row["kind"] == "gossip"]
         assert {row["sender"] for row in gossip} == set(passives)
+    found = reconcile(field.out("party2"), field.out("party3"))  # who signed through the hub
+    assert found.faults == [] and found.sealed == found.matched > 0 and found.open == 0
     assert not [row for row in field.rows("party1") if row["kind"] == "gossip"]
 
 
