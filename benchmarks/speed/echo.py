@@ -20,11 +20,11 @@ import torch
 
 from colonnade import Kind, Method, Party, Peer, Role
 
-EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="nothing: noise")
-GLOBAL = Kind("global_embedding", ("batch", "dim"), reveals="nothing: noise")
-PREDICTION = Kind("prediction", ("batch", "classes"), reveals="nothing: noise")
-GRADIENT = Kind("gradient", ("batch", "classes"), reveals="nothing: noise")
-BULK = Kind("bulk", ("rows", "dim"), reveals="nothing: noise")
+EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="nothing: noise", about="training")
+GLOBAL = Kind("global_embedding", ("batch", "dim"), reveals="nothing: noise", about="training")
+PREDICTION = Kind("prediction", ("batch", "classes"), reveals="nothing: noise", about="training")
+GRADIENT = Kind("gradient", ("batch", "classes"), reveals="nothing: noise", about="training")
+BULK = Kind("bulk", ("rows", "dim"), reveals="nothing: noise", about="training")
 TAKEN = Kind("taken", (), reveals="nothing: a number")
 
 

@@ -74,6 +74,7 @@ class Playing:
                     if left <= 0:
                         return None
                 session.pump(left)
+                watch.look_for_the_barred(session, wanted)
                 if not (session.membership.elastic and wanted.within is not None):
                     session.membership.check_wait(session, wanted, began)
                     self._check_silence(wanted, began)

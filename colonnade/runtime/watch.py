@@ -58,6 +58,14 @@ def silent(session: Session, peer: str, began: float) -> float:
     return time.monotonic() - max(began, session.heard.get(peer, 0.0))
 
 
+def look_for_the_barred(session: Session, wanted: Recv) -> None:
+    """A role does not wait for those with whom there is no connection any more."""
+    barred = session.mesh.barred
+    if barred and all(peer.name in barred for peer in wanted.peers):
+        name = wanted.peers[0].name
+        raise PeerLost(session.me, name, wanted.kind.name, session.steps, barred[name])
+
+
 def look_for_the_mute(session: Session, missing: Iterable[str], began: float) -> None:
     """Whoever is connected and does not join: a new process does so at once, one that had joined
     before may first have to end its step."""

@@ -12,10 +12,12 @@ from typing import Any
 import pytest
 from fake_mesh import RUN, Case, start
 
-from colonnade.errors import CodecError, ColonnadeError
+from colonnade.errors import CodecError, ColonnadeError, PeerLost
 from colonnade.runtime.control import GoBack, Join
 from colonnade.runtime.fixed import Fixed
+from colonnade.runtime.playing import Playing
 from colonnade.runtime.protocol import WORDS
+from colonnade.wire import Kind, Peer, Recv
 
 JOIN = asdict(Join("life 1 of shop", "", 0, (), False))
 CONTENTS: dict[str, dict[str, Any]] = {
@@ -76,6 +78,18 @@ def test_a_word_to_a_fellow_changes_nothing_there_and_its_sender_is_barred(
     assert not (session.joins or session.done or session.saved or session.byes or session.waits)
     assert session.start is not None and session.accounts is None and not stops
     assert set(it.mesh.barred) == {"shop"} and f"'{word}'" in it.mesh.barred["shop"]
+
+
+def test_who_was_barred_is_not_waited_for(tmp_path: Path) -> None:
+    """A role that needs the liar's message ends at once, and its error says who lied."""
+    it = Case("telco", tmp_path, Fixed())
+    it.session.post.take = lambda peer, kind: None  # type: ignore[method-assign]
+    wire: Any = None
+    wanted = Recv((Peer("shop", wire),), Kind("x", ("dim",), reveals="nothing"), any=False)
+    it.hear("shop", "join", json.dumps(JOIN))
+    party: Any = None
+    with pytest.raises(PeerLost, match="'shop' said 'join' to 'telco': not its to say"):
+        Playing(it.session, party).take(wanted)
 
 
 @pytest.mark.parametrize(
