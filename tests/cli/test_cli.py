@@ -103,11 +103,18 @@ def test_run_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_run_that_diverges_is_still_json(capsys: pytest.CaptureFixture[str]) -> None:
-    far = ["--set", "lr=1e30", "--set", "parties.shop.optimizer=sgd"]
+    far = ["--set", "method=local", "--set", "lr=1e30", "--set", "parties.shop.optimizer=sgd"]
     printed = told(capsys, "run", "tiny.toml", *far)
     assert printed["history"][-1]["parties"]["bank"]["loss"] is None
     assert told(capsys, "compare", "runs/tiny")[0]["name"] == "tiny"
     assert "epoch 2/2  loss nan" in said(capsys, "run", "tiny.toml", *far)
+
+
+def test_a_run_that_diverges_sends_nobody_what_is_not_finite(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["run", "tiny.toml", "--set", "lr=1e30"]) == 1
+    assert "its training has diverged" in capsys.readouterr().err
 
 
 def test_run_quietly(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import colonnade
-from colonnade import data
+from colonnade import data, plugin
 from colonnade.cli.main import main
 from colonnade.wire import ledger
 
@@ -28,7 +28,7 @@ def settings(path: Path) -> list[str]:
 
 
 def needs_data(path: Path) -> None:
-    config = colonnade.config.load(path)
+    config = colonnade.config.load(path, rule=plugin.own)
     if config.files:
         return
     name = config.data.name
@@ -151,7 +151,7 @@ def test_the_own_method_without_hidden_layers_is_logistic_regression(tmp_path: P
     once = ["epochs=1", "data.train_rows=64", "data.test_rows=50", "batch_size=64", "momentum=0"]
     result = colonnade.run(path, overrides=once, out=tmp_path / "run")
     start = colonnade.run(path, overrides=[*once, "lr=1e-30"], out=tmp_path / "start")
-    federation = assembly.from_catalogue(config.load(path, once))
+    federation = assembly.from_catalogue(config.load(path, once, rule=plugin.own))
     xs, weights, steps = [], [], []
     for name, party in federation.parties.items():
         (batch,) = party.rows("train")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from colonnade import models, plugin
 from colonnade.errors import ConfigError
 from colonnade.models.divided import Division, Pair, Way
 from colonnade.partition import Rectangle, View
@@ -115,6 +116,7 @@ def test_batch_statistics_of_own_networks(tmp_path: Path) -> None:
         "    return nn.Sequential(nn.Flatten(), nn.Linear(size, 6), norm, nn.Linear(6, out))\n"
     )
     model = f"{tmp_path / 'net.py'}:build"
+    models.admit_network(model, plugin.own)
     _, head = drawn(Division("1", batch_norm="batch"), model=model, options={})
     assert [type(layer) for layer in head.children()] == [nn.BatchNorm1d, nn.Linear]
     assert not list(head.buffers())
