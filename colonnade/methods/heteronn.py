@@ -28,11 +28,9 @@ still learns every W_m α_m and its own δ, and party m its dL/dα_m, which show
 hides α_m, W_m and δ, not what follows from them. W_m is hidden by real numbers of the size `mask`,
 so only statistically; its first value is the active party's own draw, so from the first batch a
 layer with width ≥ dim lets it solve for α_m.
-
 A party that breaks the rules gets more. Whatever the active one sends in step 2 is opened for it. A
-passive one reads δ, and in time W_m, from step 7, if it encrypts other numbers than ε_acc. It gets
-nothing from steps 2 and 5, whatever it packs into a ciphertext, as long as its n is a product of
-two primes as it should be: nobody proves that.
+passive one reads δ, and in time W_m, from step 7, if it encrypts other numbers than ε_acc; from
+steps 2 and 5 it gets nothing, whatever it packs, if its n was made as it should be.
 """
 
 from __future__ import annotations
@@ -83,13 +81,9 @@ class HeteroNN:
         chosen(self, "encryption", homomorphic.SCHEMES, homomorphic.REMOVED)
         check_bounds(self)
         wrong = []
-        if self.key_bits % 64:
-            wrong.append(f"key_bits = {self.key_bits}: a multiple of 64")
-        if self.key_bits < SAFE_BITS and not self.short_key:
-            wrong.append(
-                f"key_bits = {self.key_bits} can be broken: take {SAFE_BITS} or more, or in a test "
-                "short_key = true"
-            )
+        least = 512 if self.short_key else SAFE_BITS  # shorter keys can be broken
+        if self.key_bits % 64 or self.key_bits < least:
+            wrong.append(f"key_bits = {self.key_bits}: a multiple of 64 from {least}")
         if any(width < 1 for width in self.hidden):
             wrong.append(f"hidden = {list(self.hidden)}: widths of at least 1")
         if self.fixed_point and not self.clear:
