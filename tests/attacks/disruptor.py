@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -78,3 +79,7 @@ def _once_it_plays(what: Any) -> None:
         return plain(session, *rest)
 
     Session.play = play  # type: ignore[method-assign]
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
