@@ -18,6 +18,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -164,6 +165,7 @@ class Seal:
             statement = Statement(**told, flows=read)
             if statement.at not in get_args(At):
                 raise ValueError(f"it was made at '{statement.at}'")
+            datetime.fromisoformat(statement.time)
             attempts = [flow.attempt for flow in read]
             if attempts != sorted({*attempts}) or attempts[-1:] != [statement.attempt]:
                 raise ValueError(f"it is of attempt {statement.attempt}, and speaks of others")

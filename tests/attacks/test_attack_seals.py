@@ -401,6 +401,7 @@ def test_a_block_is_sealed_without_a_checkpoint(room: Room) -> None:
         {"head": 3},
         {"place": "x" * 1000},
         {"time": "\x1b[2J"},
+        {"time": "yesterday"},
         {"at": "whenever"},
         {"flows": {}},
         {"flows": []},
