@@ -28,6 +28,7 @@ still learns every W_m α_m and its own δ, and party m its dL/dα_m, which show
 hides α_m, W_m and δ, not what follows from them. W_m is hidden by real numbers of the size `mask`,
 so only statistically; its first value is the active party's own draw, so from the first batch a
 layer with width ≥ dim lets it solve for α_m.
+
 A party that breaks the rules gets more. Whatever the active one sends in step 2 is opened for it. A
 passive one reads δ, and in time W_m, from step 7, if it encrypts other numbers than ε_acc; from
 steps 2 and 5 it gets nothing, whatever it packs, if its n was made as it should be.
