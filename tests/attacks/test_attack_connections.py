@@ -12,13 +12,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
+import grpc
 import pytest
 
 from colonnade.net import certs
 from colonnade.net.keys import Keys
-from colonnade.net.mesh import Mesh
+from colonnade.net.mesh import METHOD, SERVICE, Mesh
 
 SIEGE, DESCRIPTORS = 1100, 1024
 HERE = Path(__file__).parent
@@ -121,6 +123,35 @@ def member(folder: Path, name: str, address: str) -> Iterator[Mesh]:
         yield mesh
     finally:
         mesh.close(0.1)
+
+
+@contextmanager
+def silent_calls(folder: Path, name: str, address: str, count: int) -> Iterator[None]:
+    """Streams of a certified member that never says hello."""
+    keys = Keys.of(folder / name, name)
+    read = [path.read_bytes() for path in (keys.authority, keys.key, keys.certificate)]
+    credentials = grpc.ssl_channel_credentials(read[0], read[1], read[2])
+    options = [("grpc.ssl_target_name_override", keys.host_of("bank"))]
+    with grpc.secure_channel(address, credentials, options) as channel:
+        never: SimpleQueue[bytes | None] = SimpleQueue()
+        call = channel.stream_stream(f"/{SERVICE}/{METHOD}")
+        calls = [call(iter(never.get, None)) for _ in range(count)]
+        time.sleep(1.0)
+        yield
+        for one in calls:
+            one.cancel()
+        for _ in calls:
+            never.put(None)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.slow
+def test_a_member_that_calls_too_often_keeps_nobody_else_out(folder: Path) -> None:
+    """60 streams without a hello would take all threads that answer, for ten seconds each time."""
+    with besieged(folder) as (address, lines), silent_calls(folder, "shop", address, 60):
+        with member(folder, "telco", address) as telco:
+            until(lambda: telco.links["bank"].up, 5)
+        assert any("refused 'shop': 'shop' has too many connections" in line for line in lines)
 
 
 @pytest.mark.slow
