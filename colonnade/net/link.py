@@ -88,6 +88,20 @@ class Inbox(Protocol):
     def put(self, item: Event, /) -> None: ...
 
 
+@dataclass(frozen=True)
+class Astray:
+    """Takes in what may not have come, and says whom to blame."""
+
+    why: str
+    inbox: Inbox
+
+    def put(self, item: Event) -> None:
+        assert isinstance(item, Arrived)
+        item.link.refused["message that may not come this way"] += 1
+        item.link.took(item)
+        self.inbox.put(Foul(item.link, self.why))
+
+
 class Link:
     """One end of the link between this party and one peer."""
 

@@ -39,11 +39,12 @@ from colonnade.net.frame import (
 )
 from colonnade.net.greeting import Unfit, first_words, fitting
 from colonnade.net.keys import Keys
-from colonnade.net.link import Arrived, Connection, Event, Foul, Inbox, Link
+from colonnade.net.link import Arrived, Astray, Connection, Event, Foul, Inbox, Link
 from colonnade.net.rationed import Rationed
 
 SERVICE, METHOD = "colonnade.Link", "Exchange"
 HELLO_SECONDS = 10.0
+MOST_CALLS = 4  # of one peer that are answered at once; a thread is ready for each
 LINE_LETTERS = 10_000  # of a line about a refusal
 MOST_REASONS, REASON_LETTERS = 100, 1000  # of a refusal: it may repeat what a stranger said
 CLOCK_SECONDS = 60.0  # how far two clocks may differ without a remark
@@ -67,20 +68,6 @@ OPTIONS = [
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 2_000),
     ("grpc.use_local_subchannel_pool", 1),
 ]
-
-
-@dataclass(frozen=True)
-class Astray:
-    """Takes in what may not have come, and says whom to blame."""
-
-    why: str
-    inbox: SimpleQueue[Any]
-
-    def put(self, item: Event) -> None:
-        assert isinstance(item, Arrived)
-        item.link.refused["message that may not come this way"] += 1
-        item.link.took(item)
-        self.inbox.put(Foul(item.link, self.why))
 
 
 @dataclass(frozen=True)
@@ -132,6 +119,7 @@ class Mesh:
         self._files = 0  # that were open when this party began to listen
         self._threads: list[threading.Thread] = []
         self._said: dict[str, str] = {}
+        self._calls = siege.Calls()
 
     def start(self) -> None:
         """Listen and dial; returns at once."""
@@ -204,7 +192,7 @@ class Mesh:
     # ---- listening -----------------------------------------------------------------------------
 
     def _serve(self, address: str) -> None:
-        pool = ThreadPoolExecutor(4 * len(self.links) + 8, thread_name_prefix="listen")
+        pool = ThreadPoolExecutor(MOST_CALLS * len(self.links) + 8, thread_name_prefix="listen")
         server = grpc.server(pool, options=[*OPTIONS, *siege.options()])
         handler = grpc.stream_stream_rpc_method_handler(self._answer)  # bytes in, bytes out
         server.add_generic_rpc_handlers(
@@ -231,6 +219,13 @@ class Mesh:
         if why:
             yield self._refuse(who, why)
             return
+        with self._calls.of(who) as calls:
+            if calls > MOST_CALLS:  # no word of refusal: an honest one may try again
+                self._refuse(who, f"'{who}' has too many connections at once")
+                return
+            yield from self._converse(who, requests, context)
+
+    def _converse(self, who: str, requests: Any, context: grpc.ServicerContext) -> Any:
         link = self.links[who]
         first: SimpleQueue[bytes | None] = SimpleQueue()
         connection = Connection(lambda: context.cancel())
@@ -456,14 +451,10 @@ class Mesh:
 
     def _look_for_a_siege(self) -> None:
         """Say why members may need several attempts to connect."""
-        strangers = siege.open_files() - self._files - 2 * len(self.links)
-        if self._server is not None and strangers > siege.MANY:
-            self._say(
-                " siege",
-                f"more than {siege.MANY} connections without a certificate are open at "
-                f"{self._listen}; each is closed after {siege.HANDSHAKE_SECONDS:g} s, and members "
-                "still get in. Does a firewall keep strangers away from this port?",
-            )
+        if self._server is not None:
+            more = siege.open_files() - self._files - 2 * len(self.links)
+            if more > siege.MANY:
+                self._say(" siege", siege.REMARK.format(self._listen))
 
     def _refuse(self, who: str, *reasons: str) -> bytes:
         """Log why a peer is refused, and return the frame that says so and ends its connection."""

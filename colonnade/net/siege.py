@@ -1,5 +1,5 @@
-"""Limits on connections that have shown no certificate: they may not take the descriptors and the
-time that members need.
+"""Limits on connections, so that neither strangers nor one member take the descriptors, threads and
+time that the others need.
 
 gRPC closes a connection whose handshake takes too long, and one that comes when too many are open.
 A descriptor is kept back for whatever else a party opens: its ledger, its checkpoints, its peers.
@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import os
 import resource
-from contextlib import suppress
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 
 HANDSHAKE_SECONDS = 5.0
 KEPT_BACK = 256  # descriptors for everything but connections that come
 MOST_CONNECTIONS = 4096  # each takes some 50 kB until its handshake ends
 MANY = 100  # connections, beyond those of members, that are worth a line in the log
+REMARK = (
+    f"more than {MANY} connections without a certificate are open at {{}}; each is closed after "
+    f"{HANDSHAKE_SECONDS:g} s, and members still get in. Does a firewall keep strangers away from "
+    "this port?"
+)
 
 
 def options() -> list[tuple[str, int]]:
@@ -28,6 +36,25 @@ def options() -> list[tuple[str, int]]:
         ("grpc.server_handshake_timeout_ms", int(1000 * HANDSHAKE_SECONDS)),
         ("grpc.max_allowed_incoming_connections", min(free, MOST_CONNECTIONS)),
     ]
+
+
+class Calls:
+    """How many calls of each peer are being answered."""
+
+    def __init__(self) -> None:
+        self._count, self._lock = Counter[str](), threading.Lock()
+
+    @contextmanager
+    def of(self, who: str) -> Iterator[int]:
+        """Count one more; gives how many there are."""
+        with self._lock:
+            self._count[who] += 1
+            count = self._count[who]
+        try:
+            yield count
+        finally:
+            with self._lock:
+                self._count[who] -= 1
 
 
 def open_files() -> int:
