@@ -3,6 +3,7 @@ what is going on."""
 
 from __future__ import annotations
 
+import random
 import selectors
 import socket
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -35,11 +36,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def free() -> str:
+    """An address below those that a system gives to whoever dials."""
+    while True:
+        address = "127.0.0.1", random.randrange(10_000, 30_000)
+        with suppress(OSError), socket.create_server(address):
+            return f"{address[0]}:{address[1]}"
+
+
 @contextmanager
 def besieged(folder: Path) -> Iterator[tuple[str, list[str]]]:
     """The address of a party with 1,024 descriptors, and what it logs."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = free()
     command = [sys.executable, str(HERE / "besieged.py"), str(folder), address, str(DESCRIPTORS)]
     lines: list[str] = []
     with subprocess.Popen(

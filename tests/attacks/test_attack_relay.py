@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def free() -> str:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return f"127.0.0.1:{one.getsockname()[1]}"
+    """An address below those that a system gives to whoever dials."""
+    while True:
+        address = "127.0.0.1", random.randrange(10_000, 30_000)
+        with suppress(OSError), socket.create_server(address):
+            return f"{address[0]}:{address[1]}"
 
 
 @contextmanager
