@@ -131,12 +131,10 @@ async def passive_epochs(me: Party, active: Peer, cfg: AdptVFedConv, personal: b
                 await active.recv(NEXT)
                 upload_of(cfg).send(active, noisy(me, extractor, batch, maps, cfg.noise))  # 4.
             if personal:
-                loss = F.cross_entropy(classifier(maps), batch.labels)
-                step(loss, optimizer)
+                step(loss := F.cross_entropy(classifier(maps), batch.labels), optimizer)
                 me.log(personal_loss=loss)
         for name in me.evaluations if personal else []:
-            logits = tiles.logits_of(me, extractor, classifier, name)
-            me.score(name, logits, measure="personalised")
+            me.score(name, tiles.logits_of(me, extractor, classifier, name), measure="personalised")
 
 
 async def passive_upload(
