@@ -58,7 +58,7 @@ class Nursery:
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.stdout.close()
-        self._process.wait(10)
+        self._process.wait(60)
 
     def command(self) -> tuple[str, ...]:
         """The command `colonnade`; its arguments follow."""
