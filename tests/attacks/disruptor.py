@@ -71,6 +71,20 @@ def never_finish_a_word() -> None:
     _once_it_plays(flood)
 
 
+# ---- words ---------------------------------------------------------------------------------------
+
+
+def join_a_fellow() -> None:
+    """Say to another passive party what only the hub is told."""
+
+    def say(session: Session) -> None:
+        for peer in session.mesh.links:
+            if peer != session.hub:
+                session.tell(peer, session.join())
+
+    _once_it_plays(say)
+
+
 def _once_it_plays(what: Any) -> None:
     plain = Session.play
 

@@ -4,6 +4,7 @@ named, and nobody else."""
 from __future__ import annotations
 
 import json
+import os
 import time
 from dataclasses import asdict
 from pathlib import Path
@@ -11,8 +12,11 @@ from typing import Any
 
 import pytest
 from fake_mesh import RUN, Case, start
+from nursery import Nursery
 
-from colonnade.errors import CodecError, ColonnadeError, PeerLost
+import colonnade
+from colonnade.deploy.supervisor import Options
+from colonnade.errors import CodecError, ColonnadeError, PeerLost, RoleFailed
 from colonnade.runtime.control import GoBack, Join
 from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.playing import Playing
@@ -78,6 +82,34 @@ def test_a_word_to_a_fellow_changes_nothing_there_and_its_sender_is_barred(
     assert not (session.joins or session.done or session.saved or session.byes or session.waits)
     assert session.start is not None and session.accounts is None and not stops
     assert set(it.mesh.barred) == {"shop"} and f"'{word}'" in it.mesh.barred["shop"]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_stopped_by_a_word_names_the_liar(nursery: Nursery, tmp_path: Path) -> None:
+    """Real processes: one passive party joins the other instead of the hub. The other one shuts it
+    out; the hub hears of no fault but the liar's."""
+    tree = {
+        "method": "splitnn",
+        "seed": 3,
+        "epochs": 40,
+        "batch_size": 20,
+        "model_options": {"hidden": [16]},
+        "data": {"name": "digits", "train_rows": 200, "test_rows": 60},
+        "partition": {"kind": "columns", "parties": 3},
+        "absence": False,
+        "splitnn": {"dim": 8},
+    }
+    plan = json.dumps({"folder": os.fspath(tmp_path), "party3": ["join_a_fellow"]})
+    disruptor = os.fspath(Path(__file__).with_name("disruptor.py"))
+    program = (*nursery.program(Path("x"))[:-2], disruptor, plan)
+    options = Options(restarts=0, program=program)
+    with pytest.raises(RoleFailed) as stopped:
+        colonnade.run(tree, out=tmp_path / "run", runtime="process", processes=options)
+    said = str(stopped.value)
+    assert "'party3' said 'join' to 'party2': not its to say" in " ".join(said.split())
+    assert "'party2' has stopped" not in said and "'party1' has stopped" not in said
+    log = (tmp_path / "run" / "parties" / "party2" / "log.txt").read_text()
+    assert "no connection with 'party3' any more" in log
 
 
 def test_who_was_barred_is_not_waited_for(tmp_path: Path) -> None:
