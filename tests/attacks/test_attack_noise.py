@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -49,7 +50,7 @@ def client(folder: Path, run: str = "3f") -> Party:
     return made
 
 
-def uploaded(me: Party, noise: float, chunk: int = ROWS) -> Tensor:
+def uploaded(me: Party, noise: float, chunk: int = ROWS, **options: Any) -> Tensor:
     """What a client of AdptVFedConv sends, in messages of so many rows."""
     sent: list[Any] = []
 
@@ -60,7 +61,7 @@ def uploaded(me: Party, noise: float, chunk: int = ROWS) -> Tensor:
         def reaches(self, receiver: str) -> bool:
             return True
 
-    cfg = AdptVFedConv(cut="1C", noise=noise, chunk=chunk)
+    cfg = AdptVFedConv(**{"cut": "1C", "noise": noise, "chunk": chunk, **options})
     torch.manual_seed(1)
     extractor_of(me, cfg)
     torch.manual_seed(derive(SEED, "party", me.name))  # as a session does
@@ -92,6 +93,29 @@ def test_the_noise_of_a_row_cannot_be_averaged(tmp_path: Path) -> None:
     assert float((larger / 2 - added).abs().mean()) > 1.0
 
 
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"padding": "replicate"}, {"padding": "zeros"}),
+        ({"cut": "2C"}, {"cut": "2C+1M"}),
+    ],
+    ids=["other borders", "another cut"],
+)
+def test_other_maps_of_a_tile_have_other_noise(
+    one: dict[str, Any], other: dict[str, Any], tmp_path: Path
+) -> None:
+    """The server hands down the same weights in two runs, which differ in a setting. Were the noise
+    the same, subtracting would leave exact differences of the maps."""
+    first, second = (
+        uploaded(client(tmp_path), 2.0, **cut) - uploaded(client(tmp_path), 0.0, **cut)
+        for cut in (one, other)
+    )
+    width = min(first[0].numel(), second[0].numel())
+    apart = first.flatten(1)[:, :width] - second.flatten(1)[:, :width]
+    assert float(apart.abs().mean()) > 1.0
+
+
 def test_the_noise_of_means_is_not_drawn_again(tmp_path: Path) -> None:
     """FedEmb's `noise`, without a guarantee: the server draws it from the seed, and subtracts."""
     me, x = client(tmp_path), torch.randn(ROWS, 50)
@@ -99,3 +123,12 @@ def test_the_noise_of_means_is_not_drawn_again(tmp_path: Path) -> None:
     seed = derive(SEED, "noise", "shop", 1)
     drawn = laplace(torch.zeros_like(x), 10.0, torch.Generator().manual_seed(seed))
     assert float((noisy - drawn - x).abs().mean()) > 5.0
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_the_noise_of_equal_means_is_the_same_in_every_round(tmp_path: Path) -> None:
+    """FedEmb's `noise`: a network that does not learn any more gives the same means in each round,
+    and the server averages what it gets of them."""
+    me, x = client(tmp_path), torch.randn(ROWS, 50)
+    rounds = [protected(me, x, single_groups(ROWS), Release(noise=10.0)) for _ in range(20)]
+    assert float((torch.stack(rounds).mean(0) - x).abs().mean()) > 5.0

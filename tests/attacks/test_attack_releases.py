@@ -5,7 +5,9 @@ holds, and for good: in every run of this party together.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 from covert import EMBEDDING, play
 
 from colonnade.errors import Denied
@@ -95,3 +97,22 @@ def test_a_role_that_turns_its_epochs_back_gets_no_release_for_it(tmp_path: Path
 
     left, why = play(tmp_path, turns_back, releases=4)
     assert len(left) == 4 and "releases" in why
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_a_hub_that_calls_every_prediction_by_one_name_gets_no_more(tmp_path: Path) -> None:
+    """What is repeated under one name is free, as after a crash, and the hub gives the names. So
+    it says the name of an earlier prediction, and other rows are predicted."""
+
+    def foretell(me: Party, to: Peer) -> None:
+        for batch in me.rows("predict"):
+            to.send(EMBEDDING, batch.x[:, :4])
+
+    def predict(rows: int) -> tuple[list[Any], str]:
+        more = {"predict": rows}
+        return play(tmp_path, foretell, train=0, more=more, task="predict", predictions=1)
+
+    assert len(predict(10)[0]) == 1
+    assert len(predict(10)[0]) == 1  # the same, after a crash
+    left, why = predict(12)
+    assert not left and "10 of its records, of 12" in why

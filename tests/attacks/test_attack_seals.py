@@ -420,3 +420,26 @@ def test_what_is_no_seal_is_refused(lie: dict[str, Any], room: Room) -> None:
     for seal in (content, {key: content[key] for key in content if key not in lie}):
         with pytest.raises(CodecError):
             room["bank"].hear("shop", Countersign(seal))
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_who_signs_for_a_ledger_without_the_messages_in_it_is_named(room: Room) -> None:
+    """shop signs for what it has exchanged with bank, and for a ledger of no rows at all. Whatever
+    its ledger says of others, and of what it denied, would be bound by nothing."""
+    room.exchange("bank", "shop")
+
+    def empty(sender: str, receiver: str, word: Countersign) -> Countersign:
+        if sender != "shop":
+            return word
+        told = Seal.read(json.loads(json.dumps(word.seal))).statement
+        said = replace(told, rows=0, head=ledger.GENESIS)
+        signature = room["shop"].identity.sign(said.text()).hex()
+        return replace(word, seal=Seal(said, "", signature).content())
+
+    room.change = empty
+    refused = ""
+    try:
+        room["bank"].settle()
+    except Untrusted as error:
+        refused = str(error)
+    assert "'shop' signed for a ledger of 0 rows, and for 6 messages" in refused
