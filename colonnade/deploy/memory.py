@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,15 @@ def run_journal(setup: Setup, journal: Journal, run: str) -> RunJournal:
     if journal.simulated:
         return RunJournal.simulated(lambda: journal, setup.name, setup.settings.run.seed)
     return RunJournal(lambda: journal, run, one_spelling(setup.rows.names))
+
+
+def run_of(prediction: str, party: Party) -> str:
+    """What the journal calls a prediction. The hub names it, and may give a name to two; what is
+    counted once, as after a crash, has the same rows and weights, too."""
+    content = hashlib.sha256(party.kept.sha256().encode())
+    for split in party.splits.values():
+        content.update(split.x.cpu().contiguous().numpy().tobytes())
+    return f"{prediction} {content.hexdigest()[:32]}"
 
 
 def watch_rows(setup: Setup, party: Party, journal: Journal, absent: Collection[str]) -> None:

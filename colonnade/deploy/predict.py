@@ -33,6 +33,7 @@ from colonnade.deploy.memory import (
     keep_head,
     open_journal,
     run_journal,
+    run_of,
     watch_rows,
 )
 from colonnade.deploy.records import Log, Say
@@ -109,7 +110,7 @@ def foretell(
         check_head(journal, manifest["run"], book)
         while (start := session.next_start()) is not None:
             party = _party(setup, saved, tuple(classes))
-            party.journal = run_journal(setup, journal, start.run)
+            party.journal = run_journal(setup, journal, run_of(start.run, party))
             watch_rows(setup, party, journal, start.absent)
             if settings.signs:
                 party.identity = setup.identity(f"predict {start.run} attempt {start.attempt}")

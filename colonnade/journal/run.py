@@ -7,12 +7,14 @@ that a run repeats itself: there is one trust domain, in which nothing could be 
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 from torch import Tensor
 
 from colonnade.errors import BudgetSpent, JournalError
@@ -62,8 +64,10 @@ class RunJournal:
         return hmac.digest(root, f"{purpose} of {whose}".encode(), "sha256")
 
     def tally(self, name: str, records: Names) -> tuple[str, Tally]:
-        """The name of this run, and what all runs have counted of these records."""
-        return self.run, Tally(self.journal, name, records)
+        """What this run does with these records is called, and what all runs have counted of them.
+        The hub names runs, and may give a name to two; so other records have another one."""
+        digest = hashlib.sha256(np.unique(records).tobytes()).hexdigest()
+        return f"{self.run} on {digest[:32]}", Tally(self.journal, name, records)
 
     def releases(self, records: Names) -> Releases:
         """What was released of these records within a budget, in all runs."""
