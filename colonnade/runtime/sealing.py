@@ -188,6 +188,10 @@ class Sealing:
         if before is not None and said.rows < before.rows:
             text = f"signed for a ledger of {said.rows} rows, and had signed for {before.rows}"
             raise self._refused(said.by, text, session)
+        messages = sum(flow.sent + flow.received for flow in said.flows)
+        if said.rows < messages:  # its head would bind less than what it signs for
+            text = f"signed for a ledger of {said.rows} rows, and for {messages} messages in it"
+            raise self._refused(said.by, text, session)
         new = before is None or (before.attempt, before.now) != (said.attempt, said.now)
         self._idle[said.by] = 0 if new else self._idle[said.by] + 1
         if self._idle[said.by] > MOST_IDLE:
