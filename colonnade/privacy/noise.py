@@ -63,12 +63,14 @@ def laplace(x: Tensor, scale: float | Tensor, generator: torch.Generator) -> Ten
     return _added(x, scale, words)
 
 
-def secret_laplace(x: Tensor, scale: float | Tensor, secret: bytes, number: int) -> Tensor:
+def secret_laplace(x: Tensor, scale: float | Tensor, secret: bytes, number: int = 0) -> Tensor:
     """The same noise from AES-256, under a key for this secret, number and x alone.
 
     Nobody can predict it without the secret, not even from all other values. The same x gives the
     same bytes, so a step that is repeated after a crash reveals nothing new; a different x gets
     different noise, so no two releases can be subtracted.
+
+    number  of a release that is counted by itself
     """
     plain = x.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
     digest = hashlib.sha256(plain).hexdigest()

@@ -191,7 +191,7 @@ def protected(me: Party, values: Tensor, groups: Grouping, how: Release) -> Tens
     else:
         told = groups.means(values)
         if how.noise:
-            told = secret_laplace(told, how.noise, secret_of(me), _number(me))
+            told = secret_laplace(told, how.noise, secret_of(me))
     return generalise(told, how.generalise) if how.generalise else told
 
 

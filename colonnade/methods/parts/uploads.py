@@ -95,12 +95,16 @@ class Upload:
 
 def noisy(me: Party, extractor: nn.Module, batch: Batch, maps: Tensor, sigma: float) -> Tensor:
     """Maps with Gaussian noise from a secret of the client. A tile has the same noise in whichever
-    message it leaves, as long as the extractor is the same."""
+    message it leaves, as long as the extractor is the same: its weights, layers and borders."""
     if not sigma:
         return maps
-    weights = sha256(codec.encode(extractor.state_dict())).hexdigest()
+    made = sha256(repr(extractor).encode() + codec.encode(extractor.state_dict())).hexdigest()
     tiles = batch.x.detach().cpu().contiguous().numpy()
-    names = [weights + sha256(tile.tobytes()).hexdigest() for tile in tiles]
+    flips = [False] * len(tiles) if batch.flips is None else batch.flips.tolist()
+    names = [
+        f"{made} {sha256(tile.tobytes()).hexdigest()}{' mirrored' * flip}"
+        for tile, flip in zip(tiles, flips, strict=True)
+    ]
     return secret_gaussian(maps, sigma, secret_of(me, lasting=True), names)
 
 
