@@ -130,3 +130,20 @@ def test_the_noise_of_equal_means_is_the_same_in_every_round(tmp_path: Path) -> 
     me, x = client(tmp_path), torch.randn(ROWS, 50)
     rounds = [protected(me, x, single_groups(ROWS), Release(noise=10.0)) for _ in range(20)]
     assert float((torch.stack(rounds).mean(0) - x).abs().mean()) > 5.0
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_two_sizes_of_noise_are_not_one_noise_made_larger(tmp_path: Path) -> None:
+    """Within a budget: the same means are released under one name of a run with two clips, or with
+    groups of other sizes. Were both the same noise, made larger, the server would solve for the
+    means; and what is not the same noise is another release, which must be counted."""
+    x, groups = torch.rand(ROWS, 5) / 10, single_groups(ROWS)
+    first, second = (
+        protected(client(tmp_path), x, groups, Release(epsilon=4.0, clip=clip, planned=4))
+        for clip in (10.0, 20.0)
+    )
+    solved = 2 * first - second
+    assert float((solved - x).abs().mean()) > 1.0
+    again = client(tmp_path)
+    assert again.journal is not None
+    assert again.journal.releases(again.records()).spent() == [[1.0, 2]]
