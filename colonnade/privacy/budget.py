@@ -74,8 +74,9 @@ def sensitivities(grouping: Grouping, bound: float) -> Tensor:
 class Spender(Protocol):
     """Where releases are counted."""
 
-    def release(self, epsilon: float, means: Tensor) -> int:
-        """Count the release of these means with ε, or refuse it; returns its number."""
+    def release(self, epsilon: float, means: Tensor, scale: Tensor) -> int:
+        """Count the release of these means with ε and noise of these scales, (groups,), or refuse
+        it; returns its number."""
         ...
 
 
@@ -87,8 +88,8 @@ def release(
     secret  32 bytes that only this party has, from its journal
     """
     means = grouping.means(clip_rows(x, bound))
-    number = budget.release(epsilon, means)
     scale = sensitivities(grouping, bound) / epsilon  # b of each group
+    number = budget.release(epsilon, means, scale)
     return secret_laplace(means, scale[:, None], secret, number)
 
 
@@ -138,7 +139,7 @@ class Budget:
         self.released.append([epsilon, count])
         return before
 
-    def release(self, epsilon: float, means: Tensor) -> int:
+    def release(self, epsilon: float, means: Tensor, scale: Tensor) -> int:
         """Count it here alone."""
         return self.spend(epsilon)
 

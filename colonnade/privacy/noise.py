@@ -64,17 +64,18 @@ def laplace(x: Tensor, scale: float | Tensor, generator: torch.Generator) -> Ten
 
 
 def secret_laplace(x: Tensor, scale: float | Tensor, secret: bytes, number: int = 0) -> Tensor:
-    """The same noise from AES-256, under a key for this secret, number and x alone.
+    """The same noise from AES-256, under a key for this secret, number, b and x alone.
 
     Nobody can predict it without the secret, not even from all other values. The same x gives the
-    same bytes, so a step that is repeated after a crash reveals nothing new; a different x gets
-    different noise, so no two releases can be subtracted.
+    same bytes, so a step that is repeated after a crash reveals nothing new; a different x or b
+    gets different noise, so no two releases can be subtracted.
 
     number  of a release that is counted by itself
     """
-    plain = x.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
-    digest = hashlib.sha256(plain).hexdigest()
-    context = json.dumps(["laplace", number, str(x.dtype), list(x.shape), digest])
+    digest = hashlib.sha256(_bytes_of(x)).hexdigest()
+    spread = torch.as_tensor(scale, dtype=torch.float64)
+    size = hashlib.sha256(_bytes_of(spread)).hexdigest()
+    context = json.dumps(["laplace", number, str(x.dtype), list(x.shape), digest, size])
     drawn = _drawn(secret, context, 8 * x.numel())
     words = torch.frombuffer(drawn, dtype=torch.int64).reshape(x.shape) & 2**63 - 1
     return _added(x, scale, words)
@@ -115,6 +116,10 @@ def ppm(original: Tensor, processed: Tensor, grouping: Grouping | None = None) -
         values.abs().sum(dtype=torch.float64) for values in (processed - original, original)
     )
     return torch.where(change == 0, 0.0, change / norm)
+
+
+def _bytes_of(x: Tensor) -> bytes:
+    return x.detach().cpu().reshape(-1).contiguous().view(torch.uint8).numpy().tobytes()
 
 
 def _drawn(secret: bytes, context: str, size: int) -> bytearray:

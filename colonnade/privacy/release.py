@@ -237,8 +237,9 @@ class _Book:
     secret: bytes
     number: int
 
-    def release(self, epsilon: float, means: Tensor) -> int:
-        content = means.detach().cpu().contiguous().numpy().tobytes()
+    def release(self, epsilon: float, means: Tensor, scale: Tensor) -> int:
+        parts = (means.detach(), scale.detach())
+        content = b"".join(part.cpu().contiguous().numpy().tobytes() for part in parts)
         key = f"{self.number} {hmac.digest(self.secret, content, 'sha256').hex()[:32]}"
         with self.releases.journal.turn():
             if not self.releases.holds(key):

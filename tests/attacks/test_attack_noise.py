@@ -132,7 +132,6 @@ def test_the_noise_of_equal_means_is_the_same_in_every_round(tmp_path: Path) -> 
     assert float((torch.stack(rounds).mean(0) - x).abs().mean()) > 5.0
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_two_sizes_of_noise_are_not_one_noise_made_larger(tmp_path: Path) -> None:
     """Within a budget: the same means are released under one name of a run with two clips, or with
     groups of other sizes. Were both the same noise, made larger, the server would solve for the
