@@ -7,6 +7,7 @@ import json
 import os
 from pathlib import Path
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +16,14 @@ from nursery import Nursery
 import colonnade
 from colonnade.deploy.supervisor import Options
 from colonnade.errors import CodecError, RoleFailed
-from colonnade.net.frame import Control, Frame, Part, pack, parse
+from colonnade.net.frame import PART_BYTES, Control, Frame, Part, pack, parse
 from colonnade.net.link import Connection, Link
 from colonnade.runtime.control import MORE, WORD_BYTES, Pieces, parsed
+from colonnade.runtime.credit import Credit
+from colonnade.runtime.network import Network
+from colonnade.runtime.post import Post
+from colonnade.runtime.session import Session
+from colonnade.wire import Kind, Ledger
 
 HERE = Path(__file__).parent
 MB = 1_000_000
@@ -144,6 +150,36 @@ def test_a_link_takes_no_more_than_its_windows(first: int, size: int, loose: boo
         assert "'shop'" in str(refusal)
         return
     raise AssertionError("there is no limit")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize("peer", ["shop", "hub"], ids=["its own link", "relayed"])
+@pytest.mark.parametrize("needed", [False, True], ids=["", "waited for"])
+@pytest.mark.parametrize("ends", [0, 7], ids=["", "some end"])
+@pytest.mark.parametrize("size", [0, PART_BYTES], ids=["empty", "full"])
+def test_beginnings_of_messages_of_a_later_attempt(
+    peer: str, needed: bool, ends: int, size: int
+) -> None:
+    """A member sends the first part of ever the same message of an attempt that has not begun. It
+    lies there until then; so it counts as often as it came, or its sender is named."""
+    members, kind = frozenset({"bank", "shop"}), Kind("x", None, reveals="nothing")
+    mesh: Any = SimpleNamespace()
+    post = Post("bank", members, {"x": kind}, Ledger(None), None, Network(mesh))
+    post.begin(7, 1)
+    taken: list[Any] = []
+    session: Any = SimpleNamespace(post=post, credit=Credit("bank"), own_account=None)
+    session.say_going = lambda: None
+    session.credit.needed = ("shop",) if needed else ()
+    link: Any = SimpleNamespace(peer=peer, took=taken.append)
+    event: Any = SimpleNamespace(link=link, tail=memoryview(bytes(size)))
+    first = Part(7, 2, "shop", "bank", "x", 0, "train", 0, 0, 0, 3 << 30, bytes(32))
+    try:
+        for number in range(300 if size else 100_000):
+            last = ends and number % ends == 0  # the end of a message, as far as it says
+            Session._accept(session, event, first._replace(size=size) if last else first)
+            assert len(taken) * (size + 2000) < 150 * MB, "there is no limit"
+    except CodecError as refusal:
+        assert "'shop'" in str(refusal)
 
 
 @pytest.mark.parametrize("size", [1, WORD_BYTES])
