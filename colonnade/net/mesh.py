@@ -136,6 +136,10 @@ class Mesh:
         """Send a part of a message to any member, directly or through the hub."""
         self.links[self.hub if peer in self._relayed else peer].send(self.when_full, part, tail)
 
+    def relays(self, sender: str, receiver: str) -> bool:
+        """Whether this party, the hub, carries what one member sends to another."""
+        return frozenset((sender, receiver)) in self._between
+
     def expect_end(self) -> None:
         """Everything has been sent: from now on a connection that ends is not worth a report."""
         self._ending = True
@@ -392,7 +396,7 @@ class Mesh:
             return self._astray(peer, f"in the name of '{foreign(part.sender)}'")
         if part.receiver == self.me or self.me != self.hub or part.receiver not in self.links:
             return self.inbox
-        if frozenset((peer, part.receiver)) not in self._between:
+        if not self.relays(peer, part.receiver):
             return self._astray(peer, f"for '{part.receiver}', with whom it has a link of its own")
         return self._passing[peer]
 

@@ -37,25 +37,26 @@ class Credit:
         self.blocked = False  # this party waits for room at another
         self._unread: Counter[str] = Counter()  # whole messages, by sender
         self._sizes: dict[tuple[str, str], deque[int]] = {}  # of each, by sender and Kind
-        self._begun: dict[str, int] = {}  # bytes that have come of a message that has not ended
-        self._held: dict[str, deque[Arrived]] = {}  # not acknowledged, in their order
+        self._begun: Counter[str] = Counter()  # that have come of a message that has not ended
+        self._held: dict[str, deque[tuple[Arrived, bool]]] = {}  # not acknowledged, in their order
 
-    def came(self, event: Arrived, part: Part) -> None:
-        """A part was taken in by the post, and lies there."""
+    def came(self, event: Arrived, part: Part, early: bool = False) -> None:
+        """A part was taken in by the post, and lies there.
+
+        early  it is of an attempt that has not begun: nobody waits for it yet, and nobody has
+               looked whether it continues what came before
+        """
         sender = part.sender
-        end = part.offset + len(event.tail)
-        if end < part.size:
-            self._begun[sender] = end
-        else:
-            self._begun.pop(sender, None)
-            self._add(sender, part.kind, part.size)
+        self._begun[sender] += len(event.tail) + early * MESSAGE_BYTES
+        if part.offset + len(event.tail) >= part.size:
+            self._add(sender, part.kind, max(part.size, self._begun.pop(sender)))
         relayed = sender != event.link.peer
-        if relayed or sender in self.needed:
-            self._check(sender, part.size)
-        if relayed or (sender not in self._held and self._has_room(sender)):
+        if relayed or (sender in self.needed and not early):
+            self._check(sender, part.size, early)
+        if relayed or (sender not in self._held and self._has_room(sender, early)):
             event.link.took(event)
         else:
-            self._held.setdefault(sender, deque()).append(event)
+            self._held.setdefault(sender, deque()).append((event, early))
 
     def read(self, sender: str, kind: str) -> None:
         """The role has been given the first message of a Kind."""
@@ -64,8 +65,8 @@ class Credit:
     def settle(self) -> None:
         """Acknowledge whatever there is room for by now."""
         for sender, held in list(self._held.items()):
-            while held and self._has_room(sender):
-                event = held.popleft()
+            while held and self._has_room(sender, held[0][1]):
+                event, _ = held.popleft()
                 event.link.took(event)
             if not held:
                 del self._held[sender]
@@ -77,26 +78,33 @@ class Credit:
         self._begun.clear()
         for sender, kind, size in unread:
             self._add(sender, kind, size)
+        self._held = {
+            name: deque((event, False) for event, _ in held) for name, held in self._held.items()
+        }
 
     def _add(self, sender: str, kind: str, size: int) -> None:
         size += MESSAGE_BYTES
         self._unread[sender] += size
         self._sizes.setdefault((sender, kind), deque()).append(size)
 
-    def _check(self, sender: str, last: int) -> None:
+    def _check(self, sender: str, last: int, early: bool) -> None:
         """Nobody fills all the room with what nobody asks for, however long it is waited for."""
-        mine, all_ = self._unread[sender] - last, self._unread.total() - last
+        mine, all_ = self._unread[sender], self._unread.total()
+        if early:
+            mine, all_ = mine + self._begun[sender], all_ + self._begun.total()
+        else:
+            mine, all_ = mine - last, all_ - last
         if all_ > ALL_BYTES and mine > max(PEER_BYTES, ALL_BYTES // 2):
             raise CodecError(
                 f"'{sender}' sent '{self._me}' {mine >> 20} MiB of messages that nobody has asked "
                 f"for, and not the one that is waited for; {ALL_BYTES >> 20} MiB at most"
             )
 
-    def _has_room(self, sender: str) -> bool:
+    def _has_room(self, sender: str, early: bool) -> bool:
         mine, all_ = self._unread[sender], self._unread.total()
-        if sender in self.needed:
+        if sender in self.needed and not early:
             return True
-        if self.blocked:
+        if self.blocked and not early:
             return all_ <= ALL_BYTES or not mine
-        begun = self._begun.get(sender, 0)
-        return mine + begun <= PEER_BYTES and all_ + sum(self._begun.values()) <= ALL_BYTES
+        begun, all_begun = self._begun[sender], self._begun.total()
+        return mine + begun <= PEER_BYTES and all_ + all_begun <= ALL_BYTES

@@ -143,6 +143,7 @@ class Post:
         self._attempts[peer] = Attempt(run, attempt)
         self.ledger.attempt = attempt  # of notes; messages carry their own
         self._parcels.pop(peer, None)
+        self._later = [(part, data) for part, data in self._later if part.sender != peer]
         for (name, _), lane in (*self._in.items(), *self._out.items()):
             if name == peer:
                 lane.reset()

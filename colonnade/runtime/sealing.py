@@ -135,9 +135,9 @@ class Sealing:
         except CodecError as error:
             session.refuse(sender, f"'{sender}' sent {error}")
             return
-        links = session.mesh.links
-        relayed = sender == session.hub and said.by not in links and said.by != self._me
-        if session.is_hub and said.by == sender and said.to in links:
+        relayed = sender == session.hub and said.by not in session.mesh.links
+        relayed = relayed and said.by != self._me
+        if session.is_hub and said.by == sender and session.mesh.relays(sender, said.to):
             session.tell(said.to, word)
         elif said.to == self._me and (said.by == sender or relayed):
             self._take(session, word, time.monotonic())

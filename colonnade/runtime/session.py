@@ -392,7 +392,8 @@ class Session:
         if not self.post.accept(part, event.tail):
             event.link.took(event)
         elif self.own_account is None:
-            self.credit.came(event, part)
+            early = part.attempt > self.post.attempt_with(part.sender)
+            self.credit.came(event, part, early)
         else:  # the role has ended, and its account says what it has not read
             self.post.drop()
             event.link.took(event)

@@ -152,7 +152,6 @@ def test_a_link_takes_no_more_than_its_windows(first: int, size: int, loose: boo
     raise AssertionError("there is no limit")
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize("peer", ["shop", "hub"], ids=["its own link", "relayed"])
 @pytest.mark.parametrize("needed", [False, True], ids=["", "waited for"])
 @pytest.mark.parametrize("ends", [0, 7], ids=["", "some end"])
