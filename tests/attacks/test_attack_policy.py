@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from covert import BATCH, EMBEDDING, TREE, Covert, play
+from covert import BATCH, EMBEDDING, KINDS, TREE, Covert, play
 from torch import Tensor
 
 from colonnade.role.party import Party
@@ -60,6 +60,21 @@ def test_a_record_does_not_leave_in_another_form(form: str, tmp_path: Path) -> N
     left, why = play(tmp_path, in_each_batch(kind, made), **LIMITS)
     assert not left, f"{len(left)} records left as {form}"
     assert "'shop' does not send" in why and "policy" in why
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize("limit", ["releases", "predictions", "numbers", "min_batch"])
+def test_a_kind_that_says_it_speaks_of_nothing_does_not_slip_past_a_limit(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records leave as a Kind of which its method says that it speaks of no record, so that what
+    the policy limits per record would limit nothing."""
+    nothing = Kind("embedding", ("row", "dim"), reveals="the sender's features", about="nothing")
+    monkeypatch.setitem(KINDS, "embedding", nothing)
+    covert = in_each_batch(nothing, lambda record: record.view(784, 1))
+    left, why = play(tmp_path, covert, **{"width": WIDTH, limit: 1})
+    assert not left, f"{len(left)} records left"
+    assert f"`{limit}`" in why and "no record" in why
 
 
 def test_a_record_does_not_leave_piece_by_piece(tmp_path: Path) -> None:
