@@ -130,6 +130,9 @@ def _beyond(
 ) -> Iterator[Problem]:
     """What of one Kind goes beyond its rule."""
     run, where = federation.run.run, f"allow.{kind.name}"
+    if kind.about == "nothing" and (idle := rule.counts):
+        said = f"{where} limits {', '.join(idle)}, by record, and the Kind says it speaks of none"
+        yield said, "if that is true, remove that limit; if not, do not run that method"
     width = _width(kind, federation.run.options)
     widest = rule.widest(None if rows is None else rows.width)
     if width > widest:

@@ -76,7 +76,7 @@ class Gate:
         _, width, account = found
         if account.bytes + size > account.most_bytes:
             self._deny_bytes(receiver, kind, size, account)
-        if account.counts and kind.about != "nothing":
+        if account.counts:
             self._count(receiver, kind, width, frame, sender, account.rule)
         account.messages += 1
         account.bytes += size
@@ -111,6 +111,14 @@ class Gate:
     ) -> Verdict:
         """Apply all rules that depend on the message alone."""
         account = self._addressed(receiver, kind)
+        if kind.about == "nothing" and (idle := account.rule.counts):
+            self._deny(
+                receiver,
+                kind,
+                f"its policy limits `{idle[0]}`, by record, and the Kind says that it speaks of no "
+                f"record, so nothing would be limited. If that is true, remove `{idle[0]}` in "
+                f"{self.policy.source}; if not, do not run that method",
+            )
         rule, training = account.rule, held(sender, "train")
         rows, width = measure(kind, value, frame, training)
         if kind.about == "batch" and frame is None and sender.splits:
@@ -193,7 +201,7 @@ class Gate:
         account = self._accounts.get(kind)
         if account is None:
             rule = self.policy.allow.get(kind, Allow())  # the ledger may hold a Kind now denied
-            account = self._accounts[kind] = _Account(rule, rule.counts)
+            account = self._accounts[kind] = _Account(rule, bool(rule.counts))
             if rule.bytes:
                 account.most_bytes = rule.bytes
             if rule.width_ratio:

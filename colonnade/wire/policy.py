@@ -60,9 +60,9 @@ class Allow:
     min_members: int = 0
 
     @property
-    def counts(self) -> bool:
-        """Whether something is counted per record."""
-        return bool(self.releases or self.predictions or self.numbers)
+    def counts(self) -> list[str]:
+        """The limits that are counted per record."""
+        return [n for n in ("releases", "predictions", "numbers") if getattr(self, n)]
 
     def widest(self, features: int | None) -> float:
         """Most numbers per row of a message. features: the party's own; None: unknown."""
