@@ -19,6 +19,7 @@ from colonnade.deploy import records
 from colonnade.deploy.records import Records
 from colonnade.errors import ColonnadeError
 from colonnade.methods import easter, fedemb
+from colonnade.runtime import fixed
 from colonnade.runtime.control import Start, Trouble
 from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.network import Network
@@ -252,6 +253,12 @@ def begin_from_nothing(me: str) -> None:
         return replace(start, label=None) if halted else start
 
     Fixed._choose, Session.play, fedemb.tune = chosen, played, tuned  # type: ignore[method-assign]
+
+
+def call_every_run_the_same(me: str) -> None:
+    """What a party has counted under the name of a run is not counted again."""
+    fixed.choose_run = lambda *given: "00000000000000ab"
+    records.check_head = lambda *given: None  # an honest hub would refuse that itself
 
 
 # ---- lies about the ledger -----------------------------------------------------------------------

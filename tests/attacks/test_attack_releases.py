@@ -4,11 +4,16 @@ holds, and for good: in every run of this party together.
 
 from __future__ import annotations
 
+import json
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from covert import EMBEDDING, play, shop
+from federations import Field, toy, wait_for
+from nursery import Nursery
 
 from colonnade.deploy.memory import run_of
 from colonnade.errors import Denied
@@ -131,3 +136,32 @@ def test_one_name_of_a_prediction_is_not_that_of_other_weights_or_contents(tmp_p
         me.splits["predict"].x[3, 5] = feature
         names.add(run_of("a1", me))
     assert len(names) == 3
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.slow
+def test_a_hub_that_calls_a_second_run_like_the_first(nursery: Nursery, tmp_path: Path) -> None:
+    """What is counted under the name of a run is counted once, since it may be a repetition. The
+    hub names a second run like the first one, and the party begins it in a new folder."""
+    tree = toy("splitnn", 2, name="namesake", epochs=12, checkpoint={"epochs": 0})
+    field = Field(tmp_path / "field", tree, deadline=5.0)
+    with field.changed() as content:
+        content["policy"]["allow"]["embedding"]["releases"] = 12
+    lies = json.dumps({field.hub: ["call_every_run_the_same"]})
+    program = (*nursery.program(Path("x"))[:-2], str(Path(__file__).with_name("liar.py")), lies)
+
+    def left() -> int:
+        book = field.out("party2") / "ledger.jsonl"
+        return book.read_text().count('"embedding"') if book.exists() else 0
+
+    with closing(field):
+        for name in field.names:
+            field.start(name, program)
+        wait_for(lambda: left() > 30)  # in the fourth epoch the hub has enough of it
+        field.close()
+        for name in field.names:
+            field.out(name).rename(tmp_path / f"first-of-{name}")
+            field.start(name, program)
+        field.wait(40)
+    assert not left(), f"{left()} more embeddings left"
+    assert "00000000000000ab" in field.log("party2") and "another --out" in field.log("party2")
