@@ -15,6 +15,7 @@ from colonnade.journal.run import SIMULATED
 from colonnade.results import folder as folders
 from colonnade.role.party import Party
 from colonnade.wire import Ledger
+from colonnade.wire.counting import counted_in
 
 ANCHOR = "journal"  # in run.json
 
@@ -89,6 +90,19 @@ def check_head(journal: Journal, run: str, book: Ledger) -> None:
             f"party's journal it had {count} with another end. What has left is counted from it, "
             "so nothing is sent. Bring it back from a backup, or begin a new run, with another "
             "--out"
+        )
+
+
+def check_new(journal: Journal, run: str) -> None:
+    """Refuse a run that this party has begun in another folder. The hub names runs, and what is
+    counted under a name is not counted again."""
+    sorts = ("alignment", "ledger", "plan", "release", "steps")
+    known = any(True for sort in sorts for _ in journal.entries(sort, run=run))
+    if known or any(str(e["key"]).startswith(counted_in(run)) for e in journal.entries("count")):
+        raise JournalError(
+            f"the hub calls this run {run}, and this party has begun a run of that name in another "
+            "folder, as its journal says: what leaves again would not be counted. Go on in that "
+            "folder, or begin a new run at all parties, each with another --out"
         )
 
 

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from colonnade import store
 from colonnade.align.phase import COMMON
 from colonnade.assembly import write_common
-from colonnade.deploy.memory import ANCHOR, check_head, keep_anchor, keep_head
+from colonnade.deploy.memory import ANCHOR, check_head, check_new, keep_anchor, keep_head
 from colonnade.deploy.setup import Setup
 from colonnade.errors import ColonnadeError, MethodError, RunError, printable
 from colonnade.journal import Journal
@@ -135,6 +135,7 @@ class Records:
         """Remember which attempt this is."""
         if self.run != start.run:  # it was not known before: is this folder the one it had?
             check_head(self._journal, start.run, self.book)
+            check_new(self._journal, start.run)
             self.run = start.run
         more: dict[str, Any] = {"run": start.run, "party": self._setup.name}
         more[ANCHOR] = self._journal.anchor.table()

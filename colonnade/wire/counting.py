@@ -118,7 +118,12 @@ class Counted:
 
     def _named(self, amount: int) -> str:
         again = f", visit {self._visits[self._key]}" if self._visits[self._key] > 1 else ""
-        return f"run {self._run}, {self._key}{again}, up to {amount}"
+        return f"{counted_in(self._run)}{self._key}{again}, up to {amount}"
+
+
+def counted_in(run: str) -> str:
+    """How the keys of all that is counted in a run begin."""
+    return f"run {run}, "
 
 
 # ---- numbers -------------------------------------------------------------------------------------

@@ -138,7 +138,6 @@ def test_one_name_of_a_prediction_is_not_that_of_other_weights_or_contents(tmp_p
     assert len(names) == 3
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.slow
 def test_a_hub_that_calls_a_second_run_like_the_first(nursery: Nursery, tmp_path: Path) -> None:
     """What is counted under the name of a run is counted once, since it may be a repetition. The
