@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import py_compile
+import shlex
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +207,75 @@ def test_what_python_has_cached_beside_a_file_is_not_executed(sent: Sent) -> Non
     colonnade.run(tree | {"data": {"name": "breast-cancer"}}, out=sent.folder / "run")
     assert not sent.mark.exists(), "it was executed"
     assert json.loads((sent.folder / "run" / "result.json").read_text())["status"] == "finished"
+
+
+# ---- what a person reads ------------------------------------------------------------------------
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize("encoding", ["utf-7", "unicode_escape"])
+def test_a_comment_is_not_executed_by_way_of_an_encoding(encoding: str, sent: Sent) -> None:
+    """The first line names an encoding in which a harmless comment holds the end of its line, and
+    code behind that. Editors and `colonnade trust` show UTF-8."""
+    net, line = sent.folder / "net.py", f"open({str(sent.mark)!r}, 'w').close()"
+    end = {"utf-7": "+AAo-", "unicode_escape": "\\n"}[encoding]
+    net.write_text(f"# coding: {encoding}\n# as in the paper {end}{line}\n{NET}")
+    plugin.approve(plugin.read(net, "model", FederationError))
+    plugin.load_module(net, "model", FederationError)
+    assert not sent.mark.exists(), "a comment was executed"
+
+
+HIDING = {
+    "a return": "exec(x) #\r" + " " * 40,  # a terminal writes the rest of the line over it
+    "an escape": "exec(x) # \x1b[2K\x1b[1A",
+    "a letter without a shape": "\u3164 = exec; \u3164(x)",
+    "a line's end that few editors show": "# \u2028",
+    "a blank pattern": "x = '\u2800'",
+    "a variation": "x = '\U000e0101'",
+}
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize("how", HIDING)
+def test_what_hides_code_from_a_reader_is_counted(
+    how: str, sent: Sent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file that looks harmless in an editor or a terminal, and is not."""
+    net = sent.folder / "net.py"
+    net.write_bytes(f"{HIDING[how]}\n{NET}".encode())
+    assert main(["trust", str(net), "--yes"]) == 0
+    assert "invisible" in capsys.readouterr().out
+    net.write_bytes(NET.replace("\n", "\r\n").encode())  # as Windows ends lines
+    assert main(["trust", str(net), "--yes"]) == 0
+    assert "invisible" not in capsys.readouterr().out
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_a_file_that_no_folder_could_hold_does_not_break_the_doctor(
+    sent: Sent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It imports a module whose name is longer than that of any file."""
+    (sent.folder / "evil.py").write_text(f"import {'a' * 300}\n{sent.evil(NET)}")
+    sent.federation(RUN | {"model": "evil.py:build"})
+    said = sent.refused("doctor", sent.folder / "federation.toml", capsys=capsys)
+    assert "colonnade trust" in said
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_the_advice_to_trust_a_file_executes_nothing_else(
+    sent: Sent, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file's name holds a command, and the error says what to type."""
+    name = f"n$(touch {sent.mark.name}).py"
+    (sent.folder / name).write_text(NET)
+    mine = sent.federation(RUN | {"model": f"{name}:build"})
+    file = sent.folder / "federation.toml"
+    said = sent.refused("party", "--federation", file, *mine, capsys=capsys)
+    typed = said[said.index("colonnade trust") :]
+    stub = "colonnade() { :; }; "
+    subprocess.run(["sh", "-c", stub + typed], check=False, capture_output=True)
+    assert not sent.mark.exists(), "the advice executes what the file's name says"
+    assert shlex.split(typed)[:3] == ["colonnade", "trust", str(sent.folder / name)]
 
 
 # ---- after an approval ---------------------------------------------------------------------------
