@@ -15,6 +15,7 @@ import ast
 import hashlib
 import json
 import os
+import shlex
 import sys
 import traceback
 import unicodedata
@@ -44,6 +45,15 @@ class Source:
     def sha256(self) -> str:
         return hashlib.sha256(self.content).hexdigest()
 
+    @property
+    def text(self) -> str:
+        """UTF-8, as a person reads it. Python would also follow a comment that names an encoding,
+        in which another comment may be code."""
+        return self.content.decode("utf-8-sig")
+
+
+# Letters and marks without a shape, some of them good in names: fillers, and variations of nothing
+UNSEEN = frozenset("\u034f\u115f\u1160\u2800\u3164\uffa0").union(map(chr, range(0xE0100, 0xE01F0)))
 
 Rule = Callable[[Source], str]  # why a file may not be executed; empty: it may
 
@@ -119,7 +129,8 @@ def _store() -> Path:
 def _unapproved(source: Source) -> str:
     return (
         f"code from a file is executed once you have approved it, and nobody has approved this one "
-        f"here (sha256 {source.sha256}). Read it, then: colonnade trust {source.path}"
+        f"here (sha256 {source.sha256}). Read it, then: "
+        f"colonnade trust {shlex.quote(os.fspath(source.path))}"
     )
 
 
@@ -191,9 +202,8 @@ class _Bytes(Loader):
     def execute(self, module: ModuleType) -> None:
         if not self._executed:
             self._executed = True
-            code = compile(
-                self.source.content, os.fspath(self.source.path), "exec", dont_inherit=True
-            )
+            name = os.fspath(self.source.path)
+            code = compile(self.source.text, name, "exec", dont_inherit=True)
             exec(code, module.__dict__)
 
 
@@ -229,8 +239,8 @@ class Declared:
 def declared(source: Source) -> Declared:
     """What a file declares; nothing of it is executed."""
     try:
-        tree = ast.parse(source.content)
-        text = source.content.decode()
+        text = source.text
+        tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"{source.path} is not a Python file in UTF-8: {error}") from None
     imports, kinds = set[str](), list[str]()
@@ -250,14 +260,14 @@ def declared(source: Source) -> Declared:
     ]
     tops = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
     here = source.path.parent
-    beside = [n for n in imports if n == "." or (here / f"{n}.py").exists() or (here / n).is_dir()]
+    beside = [n for n in imports if n == "." or _lies_in(here, n)]
     return Declared(
         methods[-1] if methods else "",
         tuple(_shown(kind) for kind in kinds),
         tuple(_shown(node.name) for node in tree.body if isinstance(node, tops)),
         tuple(sorted(imports)),
         tuple(sorted(beside)),
-        sum(unicodedata.category(letter) == "Cf" for letter in text),
+        sum(map(_hides, text.replace("\r\n", "\n"))),
     )
 
 
@@ -272,6 +282,20 @@ def _named(call: ast.Call) -> str:
     if given and isinstance(given[0], ast.Constant):
         return _shown(str(given[0].value))
     return "(computed)"
+
+
+def _lies_in(folder: Path, name: str) -> bool:
+    """Whether a module does."""
+    with suppress(OSError):  # no file can have that name
+        return (folder / f"{name}.py").exists() or (folder / name).is_dir()
+    return False
+
+
+def _hides(letter: str) -> bool:
+    """Whether editors or terminals do not show it, or show something else because of it."""
+    if letter.isascii():
+        return letter not in "\n\t" and not letter.isprintable()
+    return unicodedata.category(letter) in ("Cc", "Cf", "Zl", "Zp") or letter in UNSEEN
 
 
 def _shown(text: str) -> str:

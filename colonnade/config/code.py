@@ -9,6 +9,7 @@ sha256 = ["ef56…"]                what it approves, besides `colonnade trust`
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +37,7 @@ def pins(tree: Mapping[str, Any], problems: list[str]) -> dict[str, str]:
         if not isinstance(digest, str) or not SHA256.fullmatch(digest):
             problems.append(
                 f"code.{name} = {digest!r}: give the sha256, 64 hex digits, as `colonnade trust "
-                f"{name}` shows it"
+                f"{shlex.quote(name)}` shows it"
             )
             continue
         found[name] = digest

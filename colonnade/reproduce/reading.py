@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,8 @@ def load(path: Path) -> Table:
     """Read a table and the paper's numbers; all mistakes at once."""
     tree = toml.load(path)
     if "method" in tree and "runs" not in tree:
-        raise ConfigError([f"{path} is the config of one run: train it with colonnade run {path}"])
+        again = f"colonnade run {shlex.quote(str(path))}"
+        raise ConfigError([f"{path} is the config of one run: train it with {again}"])
     problems: list[str] = []
     tree["runs"] = several(Runs, tree, "runs", problems)
     tree["claims"] = several(Claim, tree, "claims", problems)

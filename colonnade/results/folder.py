@@ -166,7 +166,7 @@ def command_for(folder: Path) -> str:
         return f"colonnade run --resume {shlex.quote(str(folder))}"
     if folder.parent.name == "parties" and (whole / "run.json").exists():
         return f"colonnade run --resume {shlex.quote(str(whole))}"
-    name, out = manifest["party"], shlex.quote(str(folder))
+    name, out = shlex.quote(str(manifest["party"])), shlex.quote(str(folder))
     return f"colonnade party --name {name} --out {out} --federation FILE …"
 
 
@@ -190,7 +190,7 @@ def check_format(folder: Path) -> dict[str, Any]:
         raise RunError(
             f"{folder} was made by another version of Colonnade, and this one cannot go on from "
             f"its checkpoints. Train it again as a new run, or resume it with the version that "
-            f"began it; `colonnade report {folder}` shows what was reached"
+            f"began it; `colonnade report {shlex.quote(str(folder))}` shows what was reached"
         )
     return manifest
 

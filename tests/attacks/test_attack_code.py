@@ -212,7 +212,6 @@ def test_what_python_has_cached_beside_a_file_is_not_executed(sent: Sent) -> Non
 # ---- what a person reads ------------------------------------------------------------------------
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize("encoding", ["utf-7", "unicode_escape"])
 def test_a_comment_is_not_executed_by_way_of_an_encoding(encoding: str, sent: Sent) -> None:
     """The first line names an encoding in which a harmless comment holds the end of its line, and
@@ -235,7 +234,6 @@ HIDING = {
 }
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize("how", HIDING)
 def test_what_hides_code_from_a_reader_is_counted(
     how: str, sent: Sent, capsys: pytest.CaptureFixture[str]
@@ -250,7 +248,6 @@ def test_what_hides_code_from_a_reader_is_counted(
     assert "invisible" not in capsys.readouterr().out
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_a_file_that_no_folder_could_hold_does_not_break_the_doctor(
     sent: Sent, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -261,7 +258,6 @@ def test_a_file_that_no_folder_could_hold_does_not_break_the_doctor(
     assert "colonnade trust" in said
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_the_advice_to_trust_a_file_executes_nothing_else(
     sent: Sent, capsys: pytest.CaptureFixture[str]
 ) -> None:

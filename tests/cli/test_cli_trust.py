@@ -70,7 +70,7 @@ def test_what_an_editor_does_not_show_is_told(
     (tmp_path / "mine.py").write_text("# safe \u202e import os\nKIND = Kind('a\x1b[2J')\n")
     assert main(["trust", str(tmp_path / "mine.py"), "--yes"]) == 0
     said = capsys.readouterr().out
-    assert "1 invisible" in said and "\x1b" not in said and "a?[2J" in said
+    assert "2 invisible" in said and "\x1b" not in said and "a?[2J" in said
 
 
 @pytest.mark.parametrize("content", [b"def broken(:", b"\xff\xfe", b"x = 1\0"])
