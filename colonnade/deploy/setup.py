@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NoReturn
 
 import torch
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from colonnade import assembly, models
 from colonnade.align import ristretto
@@ -77,34 +78,10 @@ def prepare(
 
     keys  the folder of its signing key, and of its certificate unless `tls` says where that lies
     """
-    me = federation.member(name)
     tls = replace(tls or Keys.of(keys, name), pins=federation.pins)
-    shown = certs.check(tls.certificate, tls.authority, tls.common_name(name))
-    if me.tls_keys and shown.tls_key not in me.tls_keys:
-        raise FederationError(
-            [
-                f"{tls.certificate} has the TLS key {shown.tls_key}, which {federation.path} does "
-                f"not name in tls_keys of '{name}': all others would refuse it"
-            ]
-        )
-    key = certs.signing_key(keys / f"{name}.sign")
-    if key.public_key().public_bytes_raw() != me.public_key:
-        raise FederationError(
-            [
-                f"{keys / name}.sign is not the key that {federation.path} pins for '{name}': "
-                f"`colonnade certs show {name}.sign` prints the key that belongs there"
-            ]
-        )
+    key = _signing_key(federation, name, keys, tls)
     method = federation.run.found.method
-    policy = policy or federation.policy
-    if policy is None:
-        raise ConfigError(
-            [
-                f"'{name}' has no policy, so nothing may leave it. Give --policy FILE, or [policy] "
-                "in the federation file. To begin with, this is what it sends; set the limits:\n\n"
-                + Policy.template(sends_of(federation, name))
-            ]
-        )
+    policy = policy or federation.policy or _no_policy(federation, name)
     policy.check_kinds(federation.run.kinds)
     settings = federation.run
     if settings.run.record:
@@ -135,6 +112,38 @@ def prepare(
         least = fewest(federation, name, policy)
         check_spread(name, rows.splits, schedule_of(settings), least)
     return setup
+
+
+def _signing_key(federation: Federation, name: str, keys: Path, tls: Keys) -> Ed25519PrivateKey:
+    """The party's own; it and the certificate must be those that the federation file expects."""
+    me = federation.member(name)
+    shown = certs.check(tls.certificate, tls.authority, tls.common_name(name))
+    if me.tls_keys and shown.tls_key not in me.tls_keys:
+        raise FederationError(
+            [
+                f"{tls.certificate} has the TLS key {shown.tls_key}, which {federation.path} does "
+                f"not name in tls_keys of '{name}': all others would refuse it"
+            ]
+        )
+    key = certs.signing_key(keys / f"{name}.sign")
+    if key.public_key().public_bytes_raw() != me.public_key:
+        raise FederationError(
+            [
+                f"{keys / name}.sign is not the key that {federation.path} pins for '{name}': "
+                f"`colonnade certs show {name}.sign` prints the key that belongs there"
+            ]
+        )
+    return key
+
+
+def _no_policy(federation: Federation, name: str) -> NoReturn:
+    raise ConfigError(
+        [
+            f"'{name}' has no policy, so nothing may leave it. Give --policy FILE, or [policy] "
+            "in the federation file. To begin with, this is what it sends; set the limits:\n\n"
+            + Policy.template(sends_of(federation, name))
+        ]
+    )
 
 
 def party_of(setup: Setup, classes: tuple[str, ...], view: View | None) -> Party:
