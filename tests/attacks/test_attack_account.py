@@ -15,6 +15,7 @@ from colonnade.config.federation import Federation, load
 from colonnade.deploy.nvflare.submit import Outcome, _joined
 from colonnade.deploy.supervisor import Options
 from colonnade.errors import RoleFailed
+from colonnade.results.history import history
 from colonnade.results.writer import ResultFile
 
 LIAR = Path(__file__).with_name("liar.py")
@@ -86,6 +87,30 @@ def test_what_a_member_says_of_itself_changes_nobody_elses_numbers(
     assert found["timing"]["by_phase"]["train"] < 100
     said = [line for line in found["warnings"] if "wrong" in line or "stop it" in line]
     assert len(said) == 2 and all(line.startswith("'party3' says: ") for line in said)
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_epochs_that_the_label_holder_never_had_are_nobodys() -> None:
+    """A member's account has two epochs more of a phase that the judge of all went through, a slow
+    one among them."""
+
+    def told(epochs: int, **logged: float) -> list[dict[str, Any]]:
+        seconds = [1.0, 1.0, 1e9, 2.0][:epochs]
+        return [
+            {"phase": "train", "epoch": i + 1, "of": epochs, "seconds": seconds[i]} | logged
+            for i in range(epochs)
+        ]
+
+    parties = ["bank", "shop"]
+    alone = {"phase": "pretrain", "epoch": 1, "of": 1, "seconds": 3.0, "loss": 0.5}
+    entries = {"bank": told(2, loss=0.5), "shop": [alone, *told(4, loss=0.25)]}
+    rows = history(entries, parties, "bank")
+    assert [(row["phase"], row["epoch"]) for row in rows if row["phase"] == "train"] == [
+        ("train", 1),
+        ("train", 2),
+    ]
+    assert sum(row["seconds"] for row in rows if row["phase"] == "train") == 2.0
+    assert [row["seconds"] for row in rows if row["phase"] == "pretrain"] == [3.0]  # its own phase
 
 
 # ---- through an engine ---------------------------------------------------------------------------

@@ -88,6 +88,27 @@ def test_a_relay_cannot_exchange_what_it_carries(what: str) -> None:
     assert not meeting.rows
 
 
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize(
+    "setting", [torch.tensor([0, 0]), torch.tensor(0), 0.0, False, "x\n\u202e" * 100_000]
+)
+def test_settings_that_cannot_be_compared_or_shown(setting: Any) -> None:
+    """The liar's opening says something else than a number where a number is due: it is refused in
+    one short line that names the liar, and no error of the receiver's own."""
+
+    def lie(sender: str, receiver: str, kind: str, number: int, value: Any) -> Any:
+        if (sender, kind) != ("bank", "psi_opening"):
+            return value
+        return value | {"settings": dict(value["settings"]) | {"minimum": setting}}
+
+    try:
+        meeting = Meeting(lie).hold(overlapping(8, 2), Alignment(minimum=0))
+    except RuntimeError as error:
+        raise AssertionError(f"no typed refusal: {error}") from None
+    said = str(meeting.errors.get("clinic"))
+    assert "'bank' with" in said and said.isprintable() and len(said) < 500
+
+
 def test_repeated_runs_come_to_an_end(tmp_path: Path) -> None:
     """A partner asks about other people in run after run, each small enough; the journal counts
     them all, in whatever run folder they were."""

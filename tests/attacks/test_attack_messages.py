@@ -7,7 +7,9 @@ that are finite, and an honest run goes on from there.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,9 +19,15 @@ from nursery import Nursery
 import colonnade
 from colonnade import store
 from colonnade.deploy.supervisor import Options
-from colonnade.errors import ColonnadeError, RoleFailed
+from colonnade.errors import ColonnadeError, RoleFailed, Untrusted
 from colonnade.methods import splitnn
+from colonnade.net.frame import Frame, Part, pack, parse
+from colonnade.role.checks import Checks
+from colonnade.role.progress import Progress
+from colonnade.role.recipe import Schedule
 from colonnade.runs.run import Result
+from colonnade.runtime.drive import handed_over
+from colonnade.wire import Kind, Message
 from colonnade.wire.kind import finite
 
 LIAR = Path(__file__).with_name("liar.py")
@@ -152,6 +160,30 @@ def test_a_role_that_sends_nonsense_stops_the_run_before_it_is_saved(
             assert not tensor.is_floating_point() or tensor.isfinite().all()
     again = colonnade.run(tree, resume=tmp_path / "run")
     assert again.weights_sha256 == colonnade.run(tree, out=tmp_path / "honest").weights_sha256
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize("hop", [(1 << 62) - 1])
+def test_an_absurd_chain_of_messages_makes_nobody_blame_an_honest_party(hop: int) -> None:
+    """Each message says how many were waited for before it, and its receiver counts on from there.
+    A liar begins where one more no longer fits a frame: the next receiver would blame the honest
+    party in between."""
+    progress = Progress(Schedule(1, 1, 1), torch.device("cpu"), labelled=False)
+    party: Any = SimpleNamespace(progress=progress, checks=Checks("bank", None, progress))
+    party.device, party.frame = torch.device("cpu"), None
+    kind = Kind("x", (), reveals="nothing")
+    message = Message("shop", "bank", kind, torch.zeros(()), 0, "setup", 0, 0, hop, 0.0)
+    try:
+        handed_over(message, party)
+    except Untrusted as refusal:
+        assert "'shop'" in str(refusal)
+    next_ = Part(7, 1, "bank", "telco", "x", 0, "train", 0, 0, progress.hop + 1, 3, bytes(32))
+    try:
+        parse(pack(Frame(1, 0, 0, next_)), "'bank'")
+        message = replace(message, sender="bank", hop=progress.hop + 1)
+        handed_over(message, party)
+    except ColonnadeError as error:
+        raise AssertionError(f"an honest party is blamed: {error}") from None
 
 
 def test_sums_that_overflow_are_no_reason_to_refuse() -> None:
