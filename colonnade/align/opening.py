@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any
 
 from colonnade.align.lists import checked, signed
-from colonnade.errors import DataError, Untrusted
+from colonnade.errors import DataError, Untrusted, foreign
 from colonnade.role.identity import Identity
 from colonnade.role.party import Party
 from colonnade.toml import Bounds, check_bounds
@@ -96,10 +96,10 @@ def _check(identity: Identity, peer: str, theirs: Any, options: Alignment) -> No
         raise Untrusted(f"'{peer}' sent '{me}' a malformed opening")
     for setting in fields(options):
         ours, other = getattr(options, setting.name), theirs["settings"].get(setting.name)
-        if ours != other:
+        if type(ours) is not type(other) or ours != other:
             raise DataError(
-                f"'{me}' aligns with {setting.name} = {ours!r}, '{peer}' with {other!r}: agree on "
-                "one"
+                f"'{me}' aligns with {setting.name} = {ours!r}, '{peer}' with "
+                f"{foreign(repr(other), 100)}: agree on one"
             )
     said = {"ids": theirs["ids"], "public": theirs["public"], "settings": asdict(options)}
     if checked(identity, peer, theirs) != _digest(identity, peer, me, said):

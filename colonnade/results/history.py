@@ -13,12 +13,18 @@ def history(
     entries: Mapping[str, list[dict[str, Any]]], parties: list[str], judge: str = ""
 ) -> list[dict[str, Any]]:
     """One row per phase and epoch, with the numbers of every party that logged any. Where the judge
-    of all speaks of a row or a party, its numbers and seconds stand, whoever says otherwise."""
+    of all speaks of a row or a party, its numbers and seconds stand, whoever says otherwise; of a
+    phase that it went through, there are no other epochs than its own."""
+    judged: dict[str, set[int]] = {}
+    for entry in entries.get(judge, ()):
+        judged.setdefault(entry["phase"], set()).add(entry["epoch"])
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     last_word = [judge] if judge in entries else []
     for name in (*entries, *last_word):
         for entry in entries[name]:
             key = (entry["phase"], entry["epoch"])
+            if key[1] not in judged.get(key[0], {key[1]}):
+                continue
             row = rows.setdefault(
                 key, {"epoch": key[1], "phase": key[0], "seconds": 0.0, "parties": {}}
             )

@@ -26,6 +26,7 @@ from colonnade.wire import Kind, Message, Value
 from colonnade.wire.counting import Frame
 from colonnade.wire.kind import finite
 
+MOST_HOPS = 1 << 40  # messages in a chain; no run has so many
 Seen = tuple[torch.Size, torch.dtype, int | None]
 
 
@@ -93,6 +94,11 @@ class Checks:
                 f"'{m.sender}' says that its '{kind.name}' is of {said}; '{self._name}' waits for "
                 f"that of epoch {epoch + 1}, step {step + 1}. A Kind whose messages may come late "
                 "must say so: late=True"
+            )
+        if m.hop > MOST_HOPS + 1:  # a party counts to MOST_HOPS, and sends one more
+            raise Untrusted(
+                f"'{m.sender}' says that its '{kind.name}' ends a chain of {m.hop} messages; no "
+                "run has so many"
             )
         self._look(m.sender, self._name, kind, m.value, frame)
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import PeerLost, RoleFailed
+from colonnade.role.checks import MOST_HOPS
 from colonnade.role.party import Party
 from colonnade.wire import Message, Recv, Value
 
@@ -59,7 +60,7 @@ def handed_over(message: Message, party: Party) -> Value:
     """The value of a message as its role receives it, if it may be fed with it."""
     party.checks.received(message, party.frame)
     if not message.kind.paces:
-        party.progress.hop = max(party.progress.hop, message.hop)
+        party.progress.hop = max(party.progress.hop, min(message.hop, MOST_HOPS))
     return message.value if message.kind.host else to_device(message.value, party.device)
 
 

@@ -89,7 +89,6 @@ def test_what_a_member_says_of_itself_changes_nobody_elses_numbers(
     assert len(said) == 2 and all(line.startswith("'party3' says: ") for line in said)
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_epochs_that_the_label_holder_never_had_are_nobodys() -> None:
     """A member's account has two epochs more of a phase that the judge of all went through, a slow
     one among them."""

@@ -162,8 +162,7 @@ def test_a_role_that_sends_nonsense_stops_the_run_before_it_is_saved(
     assert again.weights_sha256 == colonnade.run(tree, out=tmp_path / "honest").weights_sha256
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
-@pytest.mark.parametrize("hop", [(1 << 62) - 1])
+@pytest.mark.parametrize("hop", [(1 << 62) - 1, (1 << 40) + 1, 1 << 40])
 def test_an_absurd_chain_of_messages_makes_nobody_blame_an_honest_party(hop: int) -> None:
     """Each message says how many were waited for before it, and its receiver counts on from there.
     A liar begins where one more no longer fits a frame: the next receiver would blame the honest
