@@ -117,6 +117,74 @@ def test_a_request_under_another_name_is_refused(
     assert not list(tmp_path.glob("*.pem"))
 
 
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize(
+    "host",
+    [
+        "bank.party.colonnade.internal",
+        "BANK.party.colonnade.internal",
+        "*.party.colonnade.internal",
+    ],
+)
+def test_a_host_that_is_asked_for_is_not_the_name_of_another_party(
+    host: str, authority: Path, address: str, tmp_path: Path
+) -> None:
+    """The shop's neighbour asks for a certificate in its own name, for a machine that happens to be
+    called as TLS calls the bank, and answers in the bank's place."""
+    asked = certs.request(tmp_path / "evil", "telco")
+    try:
+        certs.issue(authority, asked, "telco", [host])
+    except CertificateError as refusal:
+        assert host in str(refusal)
+        return
+    for end in ("pem", "key"):
+        (tmp_path / "evil" / f"telco.{end}").rename(tmp_path / "evil" / f"bank.{end}")
+    (tmp_path / "evil" / "ca.pem").write_bytes((authority / "ca.pem").read_bytes())
+    false, shop = (
+        Node("bank", tmp_path / "evil", address),
+        Node("shop", authority / "shop", address),
+    )
+    with running(false, shop):
+        assert not shop.says("connected with 'bank'", 3), "it is taken for the bank"
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_whoever_dials_looks_at_the_name_of_the_party(authority: Path, address: str) -> None:
+    """The same with a certificate that another tool has issued under the same authority."""
+    stray = signed_by_hand(authority, "telco", "bank.party.colonnade.internal")
+    false, shop = Node("bank", stray, address), Node("shop", authority / "shop", address)
+    with running(false, shop):
+        assert shop.says("is that of 'telco'", 3), "it is taken for the bank"
+        assert not shop.mesh.links["bank"].up
+
+
+def signed_by_hand(authority: Path, name: str, host: str) -> Path:
+    """The files with which somebody of this name answers at that host."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+
+    folder = authority / "by-hand"
+    asked = x509.load_pem_x509_csr(certs.request(folder, name).read_bytes())
+    root = x509.load_pem_x509_certificate((authority / "ca.pem").read_bytes())
+    key: Any = serialization.load_pem_private_key((authority / "ca.key").read_bytes(), None)
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(asked.subject)
+        .issuer_name(root.subject)
+        .public_key(asked.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(minutes=5))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "bank.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (folder / f"{name}.key").rename(folder / "bank.key")
+    (folder / "ca.pem").write_bytes((authority / "ca.pem").read_bytes())
+    return folder
+
+
 def test_a_name_has_one_key_unless_the_authority_says_so(
     authority: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
