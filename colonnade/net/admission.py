@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from cryptography import x509
 
-from colonnade.errors import CertificateError, FederationError
+from colonnade.errors import CertificateError, FederationError, foreign
 from colonnade.net import certs, register
 from colonnade.net.diagnose import Cause, Trouble, shown_by
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from colonnade.net.keys import Keys
 
 FAILED, SILENT_SECONDS = 3, 5.0  # connections without a word in that time are worth a sentence
+NAME = 100  # letters of a name that others made up
 LOOK_SECONDS = 10.0  # for the handshake in which a dialler looks at a certificate
 
 
@@ -49,6 +50,12 @@ class Admission:
             certificate = x509.load_pem_x509_certificate(shown)
         except ValueError:
             return f"'{peer}' shows no certificate that can be read"
+        try:
+            called = certs.name_of(certificate.subject)
+        except CertificateError as error:
+            return f"'{peer}': {error}"
+        if called != self._keys.common_name(peer):  # TLS looks at the machine's names alone
+            return f"the certificate that '{peer}' shows is that of '{foreign(called, NAME)}'"
         serial = certificate.serial_number
         if revoked is not None and (why := revoked.why(serial)):
             return f"the certificate of '{peer}' with serial {serial:x} {why}"

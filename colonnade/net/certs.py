@@ -93,7 +93,7 @@ def issue(
     """Answer a request as the authority: the certificate, as a file beside the request.
 
     name   whose request it should be, as somebody has found out who knows that party
-        hosts  names or addresses of the machine, for tools that check them; Colonnade itself checks
+    hosts  names or addresses of the machine, for tools that check them; Colonnade itself checks
            the party's name
     replace  although the party has a certificate for another key
     """
@@ -121,7 +121,7 @@ def issue(
             f"would speak as '{party}'. Ask '{party}' by telephone whether it is theirs"
         )
     until = min(_until(days), root.not_valid_after_utc)  # no longer than the authority itself
-    names = [_general_name(host) for host in dict.fromkeys((host_of(party), *hosts))]
+    names = [_general_name(host_of(party)), *map(_general_name, _of_machines(hosts, party))]
     purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     certificate = (
         _builder(wanted.subject, root.subject, wanted.public_key(), until)
@@ -321,6 +321,18 @@ def _usage(*, authority: bool) -> x509.KeyUsage:
         encipher_only=False,
         decipher_only=False,
     )
+
+
+def _of_machines(hosts: Sequence[str], party: str) -> list[str]:
+    """Names that a certificate may have beside its party's own, each once."""
+    found = [host for host in dict.fromkeys(hosts) if host.lower() != host_of(party).lower()]
+    for host in found:
+        if f".{host.lower().rstrip('.')}".endswith(f".{DOMAIN}"):
+            raise CertificateError(
+                f"the host {host!r}: TLS knows parties by names in {DOMAIN}, so whoever has that "
+                "certificate could answer as another party. Give the name of a machine"
+            )
+    return found
 
 
 def _general_name(host: str) -> x509.GeneralName:
