@@ -65,7 +65,7 @@ def take_part(
                     party.journal = run_journal(setup, journal, start.run)
                     if not setup.elastic:  # where each goes on from its own
                         party.journal.check_start(start.label)
-                    watch_rows(setup, party, journal, start.absent)
+                    watch_rows(setup, party, journal, start.absent, start.run)
                     records.begin(party)
                     if session.play(start, party, partial(_role, setup, party, start.absent)):
                         account = records.account(party, session.post.leftover())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,15 @@ def run_of(prediction: str, party: Party) -> str:
     return f"{prediction} {content.hexdigest()[:32]}"
 
 
-def watch_rows(setup: Setup, party: Party, journal: Journal, absent: Collection[str]) -> None:
+def watch_rows(
+    setup: Setup, party: Party, journal: Journal, absent: Collection[str], run: str = ""
+) -> None:
     """Where others learn a sum over all who take part, no row is evaluated by two sets of members
-    under the same weights."""
+    under the same weights; nor do two runs begin with the same ones, nor does a prediction go on
+    from those with which a training has ended.
+
+    run  that is trained; empty: a prediction
+    """
     settings = setup.settings
     if setup.name == setup.federation.hub:  # it learns the sums
         return
@@ -57,12 +64,14 @@ def watch_rows(setup: Setup, party: Party, journal: Journal, absent: Collection[
     members = [name for name in sorted(setup.federation.names) if name not in absent]
     meetings, known = Meetings(journal), dict[str, Names]()
 
-    def meet(split: str) -> None:
+    def meet(split: str, step: str = "") -> None:
         if split not in known:
             known[split] = party.records(split)
-        meetings.meet(known[split], party.kept.sha256(), members)
+        meetings.meet(known[split], party.kept.sha256(), members, step)
 
     party.on_rows = meet
+    if run:
+        party.on_training = partial(meet, "train", run)
 
 
 def keep_head(journal: Journal, run: str, book: Ledger) -> None:

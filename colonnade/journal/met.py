@@ -20,19 +20,26 @@ from colonnade.journal.rows import Names
 
 
 class Meetings:
-    """All evaluations and predictions of one party, in all its runs."""
+    """All evaluations and predictions of one party, in all its runs, and where each training began
+    and ended."""
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
 
-    def meet(self, rows: Names, weights: str, members: Sequence[str]) -> None:
+    def meet(self, rows: Names, weights: str, members: Sequence[str], run: str = "") -> None:
         """Let these rows meet these members; it is on the disk when this returns. Refused if one of
-        them has met others."""
+        them has met others.
+
+        run  whose steps they meet in: within that run, `Steps` sees to it
+        """
         journal, members = self._journal, list(members)
+        step = {"run": run} if run else {}
         with journal.turn():
             known = False
             called = journal.lists.keep(rows)
             for entry in journal.entries("met", weights=weights):
+                if run and entry.get("run") == run and entry["members"] != members:
+                    continue
                 if entry["members"] == members:
                     known = known or entry["rows"] == called
                     continue
@@ -40,15 +47,15 @@ class Meetings:
                 if len(both):
                     raise _refusal(len(both), entry["members"], members)
             if not known:
-                journal.append("met", weights=weights, members=members, rows=called)
+                journal.append("met", weights=weights, members=members, rows=called, **step)
 
 
 def _refusal(count: int, before: Sequence[str], now: Sequence[str]) -> Untrusted:
     gone, come = sorted({*before} - {*now}), sorted({*now} - {*before})
     changed = [f"'{name}' was there" for name in gone] + [f"'{name}' was not" for name in come]
     return Untrusted(
-        f"{count} of these rows were evaluated before under the same weights, and then "
+        f"{count} of these rows have met others before under the same weights: then "
         f"{' and '.join(changed)}: the difference of the two sums would show what a single party "
         "has sent, whatever masks it. Nothing was sent. Take the answer that was given then, "
-        "predict other rows, or predict these with the same parties"
+        "predict other rows, or predict these with the same parties. A training needs another seed"
     )

@@ -81,6 +81,9 @@ class Party:
         # Called between two steps, because a role that only computes must hear of the others, too.
         self.on_step: Callable[[], None] | None = None
         self.on_rows: Callable[[str], None] | None = None  # rows of a split are to be evaluated
+        self.on_training: Callable[[], None] | None = (
+            None  # begins from nothing, or its last step is done
+        )
         self.on_phase_end: Callable[[Party], None] | None = None
         self._log: dict[str, list[Tensor]] = defaultdict(list)  # "loss", or "loss/shop"
 
@@ -195,6 +198,9 @@ class Party:
             moves = Moves.draw(len(split), plan.flip, plan.shift, generator, plan.upside_down)
         sizes, at = self._spread(len(split)), self.progress
         start = at.resume_epoch()
+        watch = self.on_training if shared else None
+        if watch is not None and (epoch, start) == (0, 0):
+            watch()
         if shared and at.met:
             start = self._pass_over_the_met(drawn, sizes, start)
         end = sum(sizes[:start])
@@ -209,6 +215,8 @@ class Party:
                 self._checkpoint()
             if stops:
                 raise Stopped
+        if watch is not None and epoch + 1 == at.count:
+            watch()
 
     @contextmanager
     def evaluating(self) -> Iterator[None]:
