@@ -187,3 +187,29 @@ def test_a_start_that_no_honest_hub_gives_is_not_stored(attempt: int, tmp_path: 
     else:
         raise AssertionError(f"stored: {it.marks}")
     assert it.marks == []
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_questions_whose_answers_nobody_takes_in_exhaust_no_stack(tmp_path: Path) -> None:
+    """A member asks again and again and takes in no answer. The hub waits for room, and takes in
+    what comes meanwhile: questions again, whose answers wait inside the wait, until the stack is
+    exhausted at an innocent party's word."""
+    it = Case("bank", tmp_path, Fixed())
+    it.session.ended, link = True, it.mesh.links["shop"]
+    until = time.monotonic() + 0.5
+
+    def send(wait: Any, body: Any, tail: Any = ()) -> None:
+        while time.monotonic() < until:
+            wait()
+        link.sent.append(body)
+
+    link.send = send
+    for _ in range(300):
+        it.joins("shop")
+        it.mesh.say("telco", "going", {})
+    try:
+        while len(link.sent) < 600:  # two words to each
+            it.session.pump(0)
+            assert time.monotonic() < until + 5
+    except (RecursionError, CodecError) as error:
+        raise AssertionError(f"the hub breaks down: {error}") from None
