@@ -68,6 +68,7 @@ from colonnade.wire import Recv, Wire
 
 STOP_SECONDS = 3.0  # from the wish to stop to the end
 LAST_SAVES_SECONDS = 0.7  # that a hub which stops waits for the others' checkpoints
+MOST_FULL_WAITS = 20  # one inside the other
 GOODBYE_SECONDS, LATE_GOODBYE_SECONDS = 10.0, 4.0
 GONE = "the federation has gone on without it"
 
@@ -156,7 +157,7 @@ class Session:
         self.newcomers: dict[str, float] = {}  # processes that have not joined, since when
         self.heard: dict[str, float] = {}  # when something last came from a peer
         self._ticked = 0.0
-        self.wait_told = False
+        self.wait_told, self._full_waits = False, 0
         self._pieces = Pieces()
         # What only the hub keeps:
         self.joins: dict[str, Join] = {}
@@ -491,9 +492,16 @@ class Session:
         self.tell_all(Quit())
 
     def _no_room(self) -> None:
-        """The peer has not taken in what it was sent: take in what others send meanwhile."""
+        """The peer has not taken in what it was sent: take in what others send meanwhile. What they
+        ask is answered at once, and the answer may wait as well: only so often."""
+        if self._full_waits == MOST_FULL_WAITS:
+            time.sleep(TICK)
+            watch.look_for_the_stuck(self, time.monotonic())
+            return
+        self._full_waits += 1
         self.credit.blocked = True
         try:
             self.pump(TICK)
         finally:
-            self.credit.blocked = False
+            self._full_waits -= 1
+            self.credit.blocked = self._full_waits > 0

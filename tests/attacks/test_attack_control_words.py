@@ -189,7 +189,6 @@ def test_a_start_that_no_honest_hub_gives_is_not_stored(attempt: int, tmp_path: 
     assert it.marks == []
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_questions_whose_answers_nobody_takes_in_exhaust_no_stack(tmp_path: Path) -> None:
     """A member asks again and again and takes in no answer. The hub waits for room, and takes in
     what comes meanwhile: questions again, whose answers wait inside the wait, until the stack is
