@@ -20,6 +20,7 @@ import colonnade
 from colonnade.cli.main import main
 from colonnade.deploy.supervisor import Options
 from colonnade.errors import RunError
+from colonnade.results import audit
 from colonnade.wire import Ledger, ledger, seals
 from colonnade.wire.reconcile import reconcile
 from colonnade.wire.seals import Seal
@@ -135,6 +136,10 @@ def deny(rows: list[Row]) -> list[Row]:
     sent = next(row for row in rows if row.get("sender") == "party2")
     sent |= {"denied": "its policy", "bytes": 0}
     return rows
+
+
+def cut_the_end(rows: list[Row]) -> list[Row]:
+    return rows[:-3]
 
 
 def renumber(rows: list[Row]) -> list[Row]:
@@ -300,3 +305,21 @@ def test_what_is_not_sealed_is_not_called_so(
     assert main(["ledger", "--reconcile", str(parties / "party1"), str(liar)]) == 0
     said = capsys.readouterr().out
     assert "nothing: no word of the two is signed" in said and "agree" not in said
+
+
+@pytest.mark.slow
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize("change", [drop_one, swap, change, deny, cut_the_end])
+def test_a_ledger_that_is_not_the_signed_one_is_not_exported(
+    change: Callable[[list[Row]], list[Row]], parties: Path, tmp_path: Path
+) -> None:
+    """An owner changes its ledger, chains the rest again, and gives an auditor the audit file. What
+    it has signed lies beside its ledger, and says otherwise."""
+    rewrite(parties / "party2", change)
+    refused = ""
+    try:
+        audit.export(parties / "party2", tmp_path / "audit.jsonl")
+    except RunError as error:
+        refused = str(error)
+    assert "not the one that 'party2' signed for" in refused
+    assert not (tmp_path / "audit.jsonl").exists()
