@@ -42,7 +42,8 @@ def export(run: Path, file: Path) -> int:
 
 
 def events(run: Path) -> Iterator[Event]:
-    """All events in their order; a RunError where the chain of the ledger breaks."""
+    """All events in their order; a RunError where the chain of the ledger breaks, or where it is
+    not the one that its owner signed for."""
     manifest, result = _json(run / "run.json"), _json(run / "result.json")
     owner, path = manifest.get("party"), run / "ledger.jsonl"
     common = {"schema": SCHEMA, "run": manifest.get("run") or None, "party": owner}
@@ -50,12 +51,20 @@ def events(run: Path) -> Iterator[Event]:
     clock = [
         (place, seal.statement.time) for place, seal in made if seal.statement.by == owner
     ]  # the rows that were there at a time
+    signed = {0: ("", "")} | {
+        seal.statement.rows: (seal.statement.head, seal.statement.time)
+        for _, seal in made
+        if seal.statement.by == owner and seal.holds()
+    }
     finished = result.get("status") == "finished"
     end = result.get("wire", {}).get("head") if finished else None
     attempt, place, number = 0, 0, -1
     said: set[str] = set()
     for row, digest in ledger.hashed(path, end):
         number = row["row"]
+        head, when = signed.get(number + 1, (digest, ""))
+        if head != digest:
+            raise _unsigned(path, owner, number + 1, when)
         while place < len(made) and made[place][0] <= number:
             yield from _of_seal(made[place][1], owner, common, said)
             place += 1
@@ -64,6 +73,8 @@ def events(run: Path) -> Iterator[Event]:
             attempt = row["attempt"]
             yield common | {"event": "attempt", "time": times["since"], "attempt": attempt}
         yield common | _of_row(row, owner) | times | {"hash": digest}
+    if max(signed) > number + 1:
+        raise _unsigned(path, owner, max(signed), signed[max(signed)][1])
     for _, seal in made[place:]:
         yield from _of_seal(seal, owner, common, said)
     if status := result.get("status"):
@@ -74,6 +85,13 @@ def events(run: Path) -> Iterator[Event]:
             "error": result.get("error") or None,
             "rows": number + 1,
         }
+
+
+def _unsigned(path: Path, owner: Any, rows: int, when: str) -> RunError:
+    return RunError(
+        f"{path} is not the one that '{owner}' signed for at {when}: of its first {rows} rows some "
+        "were removed, moved or changed. Compare it with a peer's: `colonnade ledger --reconcile`"
+    )
 
 
 def _of_row(row: Mapping[str, Any], owner: Any) -> Event:

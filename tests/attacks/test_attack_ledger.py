@@ -308,7 +308,6 @@ def test_what_is_not_sealed_is_not_called_so(
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize("change", [drop_one, swap, change, deny, cut_the_end])
 def test_a_ledger_that_is_not_the_signed_one_is_not_exported(
     change: Callable[[list[Row]], list[Row]], parties: Path, tmp_path: Path
@@ -316,10 +315,6 @@ def test_a_ledger_that_is_not_the_signed_one_is_not_exported(
     """An owner changes its ledger, chains the rest again, and gives an auditor the audit file. What
     it has signed lies beside its ledger, and says otherwise."""
     rewrite(parties / "party2", change)
-    refused = ""
-    try:
+    with pytest.raises(RunError, match="not the one that 'party2' signed for"):
         audit.export(parties / "party2", tmp_path / "audit.jsonl")
-    except RunError as error:
-        refused = str(error)
-    assert "not the one that 'party2' signed for" in refused
     assert not (tmp_path / "audit.jsonl").exists()
