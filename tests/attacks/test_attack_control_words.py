@@ -17,7 +17,9 @@ from nursery import Nursery
 import colonnade
 from colonnade.deploy.supervisor import Options
 from colonnade.errors import CodecError, ColonnadeError, PeerLost, RoleFailed
+from colonnade.runtime.choice import MOST_ATTEMPTS
 from colonnade.runtime.control import GoBack, Join
+from colonnade.runtime.elastic import Elastic
 from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.playing import Playing
 from colonnade.runtime.protocol import WORDS
@@ -212,3 +214,39 @@ def test_questions_whose_answers_nobody_takes_in_exhaust_no_stack(tmp_path: Path
             assert time.monotonic() < until + 5
     except (RecursionError, CodecError) as error:
         raise AssertionError(f"the hub breaks down: {error}") from None
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize("ahead", [0, 1000])
+def test_nobody_uses_up_the_attempts_of_a_run(ahead: int, tmp_path: Path) -> None:
+    """A member of an elastic run joins again and again, each time a thousand attempts ahead of the
+    hub. Were they all stored, every honest member would refuse the hub's next start as absurd."""
+    it = Case("bank", tmp_path, Elastic())
+    for name in ("shop", "telco"):
+        it.joins(name)
+    assert begin(it) is not None
+    joined = 0
+    try:
+        while it.session.attempt <= MOST_ATTEMPTS and joined < 20_000:
+            join = Join("life 1 of shop", it.session.run, it.session.attempt + ahead, (), False)
+            it.hear("shop", "join", json.dumps(asdict(join)))
+            joined += 1
+    except CodecError as refusal:
+        assert "'shop'" in str(refusal) and it.session.attempt < MOST_ATTEMPTS // 2
+        return
+    raise AssertionError(f"attempt {it.session.attempt} after {joined} words")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_checkpoints_that_others_never_write_fill_no_memory(tmp_path: Path) -> None:
+    """A member has always written another checkpoint, of ever new names."""
+    it = Case("bank", tmp_path, Fixed())
+    try:
+        for number in range(300_000):
+            it.hear("shop", "saved", f'{{"label": "train-{number}"}}')
+            assert sum(map(len, it.session.saved)) < 5_000_000, "there is no limit"
+    except CodecError as refusal:
+        assert "'shop'" in str(refusal)
+        it.hear("telco", "saved", '{"label": "train-1-0"}')  # and nobody else is meant
+        return
+    raise AssertionError(f"{len(it.session.saved)} names are kept")
