@@ -11,14 +11,21 @@ from colonnade.runtime.control import Join, Place
 # A hub notes an attempt before anybody hears of it, so others are ahead only of a restored folder.
 ATTEMPTS_AHEAD = 1000
 MOST_ATTEMPTS = 1 << 20  # that any run is believed to have had
+MOST_JOINS = 10_000  # of one party at one process of the hub: each may be another attempt
 
 
-def implausible(join: Join, run: str, attempt: int, life: str) -> str:
+def implausible(join: Join, run: str, attempt: int, life: str, times: int, started: bool) -> str:
     """Why no honest process can have said this to a hub that has come to this attempt of this run,
-    and sees this process at the other end; "" if one can."""
+    and sees this process at the other end; "" if one can.
+
+    times    that this party has joined
+    started  this process of the hub has told it an attempt
+    """
     if life and join.life != life:
         return "it speaks for another process than the one that is connected"
-    most = attempt + ATTEMPTS_AHEAD if run else MOST_ATTEMPTS
+    if times > MOST_JOINS:
+        return f"it has joined {times} times"
+    most = attempt + (0 if started else ATTEMPTS_AHEAD) if run else MOST_ATTEMPTS
     if join.attempt > most:
         return f"it claims attempt {join.attempt}, and no run can have come beyond {most}"
     return ""

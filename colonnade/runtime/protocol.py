@@ -47,6 +47,7 @@ from colonnade.runtime.control import (
 if TYPE_CHECKING:
     from colonnade.runtime.session import Session
 
+MOST_SAVED = 1 << 16  # checkpoints that some have written, and others not yet
 # The hub to any member; any member to the hub; both of these; anybody to anybody.
 Speaker = Literal["hub", "member", "both", "any"]
 Handler = Callable[["Session", str, Any], None]  # who hears it, who has said it, what
@@ -66,8 +67,10 @@ class Word:
 
 def _joined(session: Session, sender: str, join: Join) -> None:
     session.newcomers.pop(sender, None)
-    life = session.mesh.links[sender].life_of()
-    if why := implausible(join, session.run, session.attempt, life):
+    session.joined[sender] += 1
+    life, times = session.mesh.links[sender].life_of(), session.joined[sender]
+    started = sender in session.told_start
+    if why := implausible(join, session.run, session.attempt, life, times, started):
         session.refuse(sender, f"'{sender}' sent a join that cannot be: {why}")
     elif session.ended:
         session.tell_of_the_end(sender)
@@ -97,6 +100,12 @@ def _saved(session: Session, sender: str, saved: Saved) -> None:
     """The hub counts: a checkpoint that all have written is one to go back to."""
     here = session.saved.setdefault(saved.label, set())
     here.add(sender)
+    if len(session.saved) > MOST_SAVED and sender != session.me:
+        own = sum(sender in names for names in session.saved.values())
+        if own > MOST_SAVED // 2:
+            text = f"'{sender}' has written {own} checkpoints that others have not"
+            session.refuse(sender, f"{text}: no process that keeps to the protocol does that")
+            return
     if here.issuperset(name for name in session.present if name not in session.done):
         del session.saved[saved.label]
         session.tell_all(Commit(saved.label))

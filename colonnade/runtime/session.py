@@ -161,6 +161,7 @@ class Session:
         self._pieces = Pieces()
         # What only the hub keeps:
         self.joins: dict[str, Join] = {}
+        self.joined, self.told_start = Counter[str](), set[str]()
         self.saved: dict[str, set[str]] = {}
         self.done: dict[str, Mapping[str, Any]] = {}
         self.byes: set[str] = set()
@@ -446,6 +447,8 @@ class Session:
         if peer == self.me:
             hear_own(self, said)
             return
+        if isinstance(said, Start):
+            self.told_start.add(peer)
         for control in frames(NAMES[type(said)], said):
             self.mesh.links[peer].send(self._no_room, control)
 
