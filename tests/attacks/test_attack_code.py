@@ -18,7 +18,8 @@ import colonnade
 from colonnade import config, methods, plugin
 from colonnade.cli.main import main
 from colonnade.config.federation import load
-from colonnade.deploy.nvflare import sitefile
+from colonnade.deploy.nvflare import job, sitefile
+from colonnade.deploy.nvflare.machine import Engine
 from colonnade.errors import ColonnadeError, FederationError
 from colonnade.methods import splitnn
 from colonnade.net import certs
@@ -369,6 +370,23 @@ def test_a_site_of_an_engine_executes_nothing(sent: Sent, run: dict[str, Any]) -
     kit = sitefile.Workplace(sent.folder / "local", sent.folder / "startup", sent.folder / "runs")
     with pytest.raises(FederationError, match="colonnade trust"):
         sitefile.federation_of(kit, "ours")
+    assert not sent.mark.exists(), "it was executed"
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.slow
+def test_an_engine_that_is_started_in_a_folder_of_others_executes_nothing_there(
+    sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder holds a module that is called like one of the engine's."""
+    pytest.importorskip("nvflare")
+    (sent.folder / "nvflare.py").write_text(f"open({str(sent.mark)!r}, 'w').close()\n")
+    monkeypatch.chdir(sent.folder)
+    engine = Engine(sent.folder, ())
+    (sent.folder / "site-bank").mkdir()
+    monkeypatch.setattr(job, "site_of", lambda name: "site-bank")
+    engine._start("bank", "client")
+    assert engine.processes["bank"].wait(60) != 0  # there is no kit
     assert not sent.mark.exists(), "it was executed"
 
 
