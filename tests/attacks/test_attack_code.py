@@ -373,7 +373,6 @@ def test_a_site_of_an_engine_executes_nothing(sent: Sent, run: dict[str, Any]) -
     assert not sent.mark.exists(), "it was executed"
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.slow
 def test_an_engine_that_is_started_in_a_folder_of_others_executes_nothing_there(
     sent: Sent, monkeypatch: pytest.MonkeyPatch

@@ -10,6 +10,7 @@ job, collect, stop. Each site is a process of its own that knows its kit and its
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -103,6 +104,9 @@ class Engine:
                 stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=subprocess.STDOUT,
+                # Modules are not looked for in the working folder, which somebody else may have
+                # filled; nor by the processes that these start for jobs.
+                env=os.environ | {"PYTHONSAFEPATH": "1"},
                 start_new_session=True,  # Ctrl-C is ours to pass on
             )
 
