@@ -105,6 +105,23 @@ def test_a_role_that_turns_its_epochs_back_gets_no_release_for_it(tmp_path: Path
     assert len(left) == 4 and "releases" in why
 
 
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_two_runs_at_a_time_share_one_budget(tmp_path: Path) -> None:
+    """Two hubs train with the party at the same time: what one run books between two epochs of
+    the other counts there, too."""
+    left = []
+
+    def meanwhile(me: Party, to: Peer) -> None:
+        for epoch in me.epochs():
+            if epoch == 1:
+                left.extend(play(tmp_path, honest, run="b2", epochs=9, releases=3)[0])
+            for batch in me.batches():
+                to.send(EMBEDDING, batch.x[:, :4])
+
+    left.extend(play(tmp_path, meanwhile, run="a1", epochs=9, releases=3)[0])
+    assert len(left) == 3 * 3
+
+
 def test_a_hub_that_calls_every_prediction_by_one_name_gets_no_more(tmp_path: Path) -> None:
     """What is repeated under one name is free, as after a crash, and the hub gives the names. So
     it says the name of an earlier prediction, and other rows are predicted."""
