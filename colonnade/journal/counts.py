@@ -10,6 +10,9 @@ before, and is counted once.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,6 +44,12 @@ class Tally:
         lists = {str(e["rows"]) for e in self._journal.entries("count", name=self.name)}
         found = [self._journal.lists.read(one) for one in sorted(lists)]
         return len(np.unique(np.concatenate(found))) if found else 0
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Inside, nobody else writes to the journal, and all that others wrote is known."""
+        with self._journal.turn():
+            yield
 
     def has(self, key: str) -> bool:
         """Whether this key was counted, as far as the journal was read."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sized
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -94,8 +95,16 @@ class Counted:
         self._key = ""
         self._visits: Counter[str] = Counter()  # how often each key was begun
 
+    def books(self, key: str, rows: Rows, amount: int) -> bool:
+        """Whether a message of so much is yet to be booked."""
+        return key != self._key or self._needed(rows, amount) > self._booked
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Inside, no other run of this party books, and all that they have booked is known."""
+        return self._tally.turn()
+
     def beyond(self, key: str, rows: Rows, amount: int) -> int:
-        """How many records would pass the limit; 0: `add` may follow."""
+        """How many records would pass the limit; 0: `book` may follow."""
         if key != self._key:
             self._key, self._booked = key, 0
             self._used[:] = 0
@@ -105,12 +114,15 @@ class Counted:
             return 0
         return int((self._tally.counts + (needed - self._booked) > self.limit).sum())
 
-    def add(self, rows: Rows, amount: int) -> None:
-        """Count what leaves now; it is on the disk when this returns."""
+    def book(self, rows: Rows, amount: int) -> None:
+        """Count what will leave; it is on the disk when this returns."""
         needed = self._needed(rows, amount)
         if needed > self._booked:
             self._tally.book(self._named(needed), times=needed - self._booked)
             self._booked = needed
+
+    def use(self, rows: Rows, amount: int) -> None:
+        """It leaves now."""
         self._used[rows] += amount
 
     def _needed(self, rows: Rows, amount: int) -> int:

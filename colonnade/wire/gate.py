@@ -231,12 +231,18 @@ class Gate:
             counted = self._counted[kind.name, split] = self._limited(kind, split, sender, rule)
         phase, epoch, _ = sender.position
         key = f"{phase or self.task} {epoch}, {split}"
-        for limit, one in counted:
-            over = one.beyond(key, rows, width if limit == "numbers" else 1)
-            if over:
-                self._deny_record(receiver, kind, limit, one.limit, over, held(sender, split))
-        for limit, one in counted:
-            one.add(rows, width if limit == "numbers" else 1)
+        wanted = [(limit, one, width if limit == "numbers" else 1) for limit, one in counted]
+        if any(one.books(key, rows, amount) for _, one, amount in wanted):
+            with counted[0][1].turn():  # no other run books between this look and the entry
+                for limit, one, amount in wanted:
+                    over = one.beyond(key, rows, amount)
+                    if over:
+                        records = held(sender, split)
+                        self._deny_record(receiver, kind, limit, one.limit, over, records)
+                for _, one, amount in wanted:
+                    one.book(rows, amount)
+        for _, one, amount in wanted:
+            one.use(rows, amount)
 
     def _limited(
         self, kind: Kind, split: str, sender: Sender, rule: Allow

@@ -105,7 +105,6 @@ def test_a_role_that_turns_its_epochs_back_gets_no_release_for_it(tmp_path: Path
     assert len(left) == 4 and "releases" in why
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_two_runs_at_a_time_share_one_budget(tmp_path: Path) -> None:
     """Two hubs train with the party at the same time: what one run books between two epochs of
     the other counts there, too."""
