@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from covert import EMBEDDING, play, shop
+from covert import EMBEDDING, TREE, play, shop
 from federations import Field, toy, wait_for
 from nursery import Nursery
 
@@ -87,6 +87,25 @@ def test_predictions_are_counted_apart_and_per_record(tmp_path: Path) -> None:
     )
     assert not left and "10 of its records, of 12" in why and "predictions" in why
     assert "id-" not in why
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize("limits", [{"predictions": 2}, {"numbers": 32}, {"min_prediction": 11}])
+def test_a_prediction_does_not_speak_of_training_rows_instead(
+    limits: dict[str, int], tmp_path: Path
+) -> None:
+    """A Kind that says nothing of a batch speaks of all training rows. Where a party predicts it
+    has none, and sends the rows that it has, piece by piece."""
+
+    def piecemeal(me: Party, to: Peer) -> None:
+        for batch in me.rows("predict"):
+            for start in range(0, 784, 16):
+                to.send(TREE, {"": batch.x[0, start : start + 16]})
+
+    more = {"predict": 10}
+    left, why = play(tmp_path, piecemeal, train=0, more=more, task="predict", width=16, **limits)
+    assert len(left) <= 2, f"{len(left)} pieces left"
+    assert f"`{next(iter(limits))}`" in why
 
 
 def test_a_role_that_turns_its_epochs_back_gets_no_release_for_it(tmp_path: Path) -> None:
