@@ -80,6 +80,13 @@ def held(sender: Sender, split: str) -> int:
     return len(sender.splits[split]) if split in sender.splits else 0
 
 
+def learnt_from(sender: Sender) -> str:
+    """The split of which a message that names no batch may tell: where a party predicts, it holds
+    no training rows, and may tell of those that it predicts."""
+    found = (name for name in ("train", *sender.splits) if held(sender, name))
+    return next(found, "train")
+
+
 class Counted:
     """How much of each record of one split has left, where that is limited.
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 from torch import Tensor
 
 from colonnade.errors import Denied
-from colonnade.wire.counting import ALL, Counted, Frame, Sender, held, measure
+from colonnade.wire.counting import ALL, Counted, Frame, Sender, held, learnt_from, measure
 from colonnade.wire.kind import Kind, Value
 from colonnade.wire.policy import Allow, Policy, quoted, times
 
@@ -119,7 +119,7 @@ class Gate:
                 f"record, so nothing would be limited. If that is true, remove `{idle[0]}` in "
                 f"{self.policy.source}; if not, do not run that method",
             )
-        rule, training = account.rule, held(sender, "train")
+        rule, training = account.rule, held(sender, learnt_from(sender))
         rows, width = measure(kind, value, frame, training)
         if kind.about == "batch" and frame is None and sender.splits:
             self._deny(
@@ -220,7 +220,8 @@ class Gate:
         rule: Allow,
     ) -> None:
         """Count the message for every record that it speaks of, or raise Denied."""
-        split, rows = ("train", ALL) if frame is None else (frame.split, frame.rows)
+        of = frame or Frame(learnt_from(sender), ALL, 0)
+        split, rows = of.split, of.rows
         if not held(sender, split):  # a server's
             return
         if sender is not self._sender:  # a new attempt, perhaps on other rows

@@ -89,7 +89,6 @@ def test_predictions_are_counted_apart_and_per_record(tmp_path: Path) -> None:
     assert "id-" not in why
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize("limits", [{"predictions": 2}, {"numbers": 32}, {"min_prediction": 11}])
 def test_a_prediction_does_not_speak_of_training_rows_instead(
     limits: dict[str, int], tmp_path: Path
