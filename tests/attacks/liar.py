@@ -307,3 +307,48 @@ def fail_with_a_forged_log(me: str) -> None:
 
 def remark_escapes(me: str) -> None:
     _forge(lambda told: told | {"remarks": [FORGED[:1500]], "warnings": [FORGED[:1500]]})
+
+
+# ---- what a hub can do all the same --------------------------------------------------------------
+
+
+def note_embeddings(me: str) -> None:
+    """No lie: its embeddings of the first epoch, for the test to compare with."""
+    plain = easter.passive_send
+
+    def send(active: Any, part: Any, embedding: Any, moment: Any) -> None:
+        if (moment.purpose, moment.epoch) == ("train", 0):
+            np.save(OUT / f"embedding-{moment.step}.npy", embedding.numpy())
+        plain(active, part, embedding, moment)
+
+    easter.passive_send = send
+
+
+def keep_weights_and_lose(me: str) -> None:
+    """All gradients are zero, so nobody learns. In the second epoch it says that party4 is lost."""
+    plain, tick, seal = easter.active_mean, Fixed.tick, Network.seal
+    lost: list[int] = []
+
+    def sealed(self: Network, message: Message, size: int) -> Any:
+        if message.kind.name == "gradient":
+            message.value = torch.zeros_like(message.value)  # type: ignore[arg-type]
+        return seal(self, message, size)
+
+    async def mean(passives: Any, part: Any, embedding: Any, moment: Any, cfg: Any) -> Any:
+        shared = await plain(passives, part, embedding, moment, cfg)
+        if moment.purpose == "train":
+            total = shared * part.parties - embedding
+            total = total if part.absent is None else total - part.absent
+            np.save(OUT / f"sum-{moment.epoch}-{moment.step}.npy", total.numpy())
+            lost.extend([0] * (moment.epoch == 1 and not lost))
+        return shared
+
+    def look(self: Fixed, session: Any, now: float) -> None:
+        if lost == [0] and session.playing:
+            lost.append(1)
+            session.leave_out(["party4"])
+            self._lost = True
+            self._halt(session, "going on without 'party4'")
+        tick(self, session, now)
+
+    easter.active_mean, Fixed.tick, Network.seal = mean, look, sealed  # type: ignore[method-assign]

@@ -9,22 +9,30 @@ says.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from child import Plan
 from federations import Field, toy
+from numpy.typing import NDArray
 from nursery import Nursery
 from points import Kill
+
+from colonnade.role.seeds import derive
 
 LIAR = Path(__file__).with_name("liar.py")
 LOST = "party4"
 
 
-def attacked(nursery: Nursery, folder: Path, on_lost: str, **lies: list[str]) -> Field:
+def attacked(
+    nursery: Nursery, folder: Path, on_lost: str, epochs: int = 2, **lies: list[str]
+) -> Field:
     """A federation of strangers, each with a journal of its own, in which some lie."""
-    field = Field(folder / "field", toy("easter", 4), on_lost=on_lost, deadline=8.0)
+    tree = toy("easter", 4, epochs=epochs)
+    field = Field(folder / "field", tree, on_lost=on_lost, deadline=8.0)
     program = (*nursery.program(Path("x"))[:-2], str(LIAR), json.dumps(lies))
     for name in field.names:
         field.start(name, program)
@@ -74,3 +82,39 @@ def test_a_policys_members_are_those_who_take_part(nursery: Nursery, tmp_path: P
     codes = field.wait()
     assert codes.pop(LOST) == -9 and set(codes.values()) == {1}
     assert "requires 4 members and 3 take part" in field.log("party2") + field.log("party3")
+
+
+def rows_of(epoch: int, sums: Mapping[int, NDArray[np.float32]]) -> dict[int, NDArray[np.float32]]:
+    """What is known of each row after an epoch: everybody knows the order of the rows."""
+    generator = torch.Generator().manual_seed(derive(3, "order", "train", epoch))
+    order = torch.randperm(200, generator=generator).tolist()
+    return {
+        row: numbers
+        for step, found in sums.items()
+        for row, numbers in zip(order[20 * step : 20 * step + 20], found, strict=True)
+    }
+
+
+@pytest.mark.slow
+def test_weights_that_a_hub_keeps_as_they_are(nursery: Nursery, tmp_path: Path) -> None:
+    """What is not covered, so that nobody claims it: a hub returns zeros as gradients, and says in
+    the second epoch that a party is lost. No step is repeated, and the difference of two epochs is
+    that party's embeddings. Only on_lost = "continue" lets it do so."""
+    field = attacked(
+        nursery,
+        tmp_path,
+        "continue",
+        epochs=3,
+        party1=["keep_weights_and_lose"],
+        party4=["note_embeddings"],
+    )
+
+    def read(name: str, what: str, epoch: int) -> dict[int, NDArray[np.float32]]:
+        found = {int(p.stem.split("-")[-1]): np.load(p) for p in field.out(name).glob(what)}
+        return rows_of(epoch, found)
+
+    everybody, truth = read("party1", "sum-0-*.npy", 0), read(LOST, "embedding-*.npy", 0)
+    fewer = read("party1", "sum-2-*.npy", 2)
+    assert len(fewer) == 200
+    for row, numbers in fewer.items():
+        assert np.abs(everybody[row] - numbers - truth[row]).max() < 1e-4
