@@ -20,7 +20,7 @@ import colonnade
 from colonnade import store
 from colonnade.deploy.supervisor import Options
 from colonnade.errors import ColonnadeError, RoleFailed, Untrusted
-from colonnade.methods import splitnn
+from colonnade.methods import cvfl, jovefl, splitnn
 from colonnade.net.frame import Frame, Part, pack, parse
 from colonnade.role.checks import Checks
 from colonnade.role.progress import Progress
@@ -183,6 +183,73 @@ def test_an_absurd_chain_of_messages_makes_nobody_blame_an_honest_party(hop: int
         handed_over(message, party)
     except ColonnadeError as error:
         raise AssertionError(f"an honest party is blamed: {error}") from None
+
+
+VIEWS = {"kind": "rectangles", "rectangles": [[0, 0, 5, 8], [0, 2, 8, 6]]}
+HEADS = {
+    "does not say": lambda told: {},
+    "leaves in three ways": lambda told: told | {"leaves": torch.ones(3)},
+    "has no rows": lambda told: told | {"rows": 0},
+    "has rows to take away": lambda told: told | {"rows": -50},
+    "tells of its rows": lambda told: told | {"rows": "x"},
+    "has done less than nothing": lambda told: told | {"work": -1.0},
+    "began in the future of words": lambda told: told | {"base": "x"},
+    "has numbers for weights": lambda told: told | {"parameters": dict.fromkeys("ab", 3)},
+    "has one number for weights": lambda told: told | {"parameters": 5},
+    "has no buffers": lambda told: told | {"buffers": 3},
+    "has no weights": lambda told: {k: v for k, v in told.items() if k != "parameters"},
+}
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize("lie", HEADS)
+def test_a_head_that_is_none_is_its_clients(
+    lie: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A Kind that is a tree allows any tree. What JoVe-FL's server needs of it is looked at before
+    it is used, and the client is named: no error is the server's own."""
+    plain = jovefl.head_message
+
+    def told(me: Any, *given: Any) -> Any:
+        head = plain(me, *given)
+        return HEADS[lie](head) if me.name == "party2" else head
+
+    monkeypatch.setattr(jovefl, "head_message", told)
+    tree = {**TREE, "method": "jovefl", "epochs": 1, "partition": VIEWS}
+    del tree["splitnn"]
+    try:
+        colonnade.run(tree | {"jovefl": {"dim": 4, "weighted": True}}, out=tmp_path / "run")
+    except ColonnadeError as error:
+        assert isinstance(error, Untrusted) and "'party2' sent" in str(error)
+    else:
+        raise AssertionError("the head was taken")
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize("lie", [{}, {"packed": torch.zeros(3, dtype=torch.uint8)}, {"packed": 3}])
+def test_compressed_rows_that_are_none_are_their_senders(
+    lie: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """In C-VFL the rows of a batch are inside a tree."""
+    coder = cvfl.compressors(cvfl.CVFL())[0]
+    compress, dither, seeds = coder.compress, cvfl.dither, [0]
+
+    def told(self: Any, x: torch.Tensor, seed: int) -> Any:
+        return compress(x, seed) if seed != seeds[-1] else lie
+
+    def drawn(me: Any, sender: str, what: str = "") -> int:
+        seed = dither(me, sender, what)
+        if me.name == sender == "party3":
+            seeds.append(seed)
+        return seed
+
+    monkeypatch.setattr(cvfl, "dither", drawn)
+    monkeypatch.setattr(type(coder), "compress", told)
+    tree = {**TREE, "method": "cvfl", "epochs": 1}
+    del tree["splitnn"]
+    with pytest.raises(ColonnadeError) as caught:
+        colonnade.run(tree | {"cvfl": {"dim": 8}}, out=tmp_path / "run")
+    assert "'party3' sent" in str(caught.value)
 
 
 def test_sums_that_overflow_are_no_reason_to_refuse() -> None:
