@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
-from colonnade.methods.parts.compression import Compressor, compressor
+from colonnade.methods.parts.compression import Compressor, compressor, sent_by
 from colonnade.models import network
 from colonnade.role.method import About, Method, Role, RowRules
 from colonnade.role.party import Party
@@ -86,7 +86,8 @@ async def passive(me: Party, active: Peer, cfg: CVFL) -> None:
             else:
                 came = await active.recv(GRADIENT)  # 5. wait for C(dL/dh)
                 seed = dither(me, active.name, me.name)
-                loss_of = linear_loss(pack_gradient.decompress(came, embedding.shape, seed))
+                with sent_by(active.name):
+                    loss_of = linear_loss(pack_gradient.decompress(came, embedding.shape, seed))
             for step in range(cfg.local_steps):  # 6. Q steps
                 optimizer.zero_grad()
                 loss_of(bottom(batch.x) if step else embedding).backward()
@@ -105,7 +106,10 @@ async def active(me: Party, passives: list[Peer], cfg: CVFL) -> None:
             own = {name: bottom(batch.x) for name, bottom in bottoms.items()}  # 1. to the cut
             came = {peer.name: await peer.recv(EMBEDDING) for peer in passives}  # 2. every C(h_k)
             shape = (len(batch), cfg.dim)
-            others = {name: pack.decompress(c, shape, dither(me, name)) for name, c in came.items()}
+            others = {}
+            for name, coded in came.items():
+                with sent_by(name):
+                    others[name] = pack.decompress(coded, shape, dither(me, name))
             if cfg.labels == "shared":
                 send_views(me, passives, own, came, top, pack)  # 3. send C(top) and C(h_j)
             for step in range(cfg.local_steps):  # 4. Q steps
@@ -145,7 +149,8 @@ async def active_predict(me: Party, passives: list[Peer], cfg: CVFL, split: str)
             embeddings = {name: bottom(batch.x) for name, bottom in bottoms.items()}
             for peer in passives:
                 came, seed = await peer.recv(EMBEDDING), evaluation_dither(me, peer.name, number)
-                embeddings[peer.name] = pack.decompress(came, (len(batch), cfg.dim), seed)
+                with sent_by(peer.name):
+                    embeddings[peer.name] = pack.decompress(came, (len(batch), cfg.dim), seed)
             logits.append(top(joined(embeddings, cfg)))
     return torch.cat(logits)  # (rows, classes)
 
@@ -164,13 +169,15 @@ def true_loss(
     """The loss as a function of this party's embedding, all else as the server sent it."""
     pack, _ = compressors(cfg)
     shape = (len(labels), cfg.dim)
-    others = {n: pack.decompress(c, shape, dither(me, n)) for n, c in view["embeddings"].items()}
-    with torch.device("meta"):  # the form of the top alone; its numbers come from the server
-        top = make_top(cfg.dim * (len(others) + 1), len(me.classes), cfg)
-    weights = {
-        name: pack.decompress(view["top"][name], weight.shape, dither(me, server, name))
-        for name, weight in top.named_parameters()
-    }
+    with sent_by(server):
+        coded = view["embeddings"].items()
+        others = {n: pack.decompress(c, shape, dither(me, n)) for n, c in coded}
+        with torch.device("meta"):  # the form of the top alone; its numbers come from the server
+            top = make_top(cfg.dim * (len(others) + 1), len(me.classes), cfg)
+        weights = {
+            name: pack.decompress(view["top"][name], weight.shape, dither(me, server, name))
+            for name, weight in top.named_parameters()
+        }
 
     def loss(embedding: Tensor) -> Tensor:
         together = joined({me.name: embedding} | others, cfg)

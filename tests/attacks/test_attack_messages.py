@@ -201,7 +201,6 @@ HEADS = {
 }
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize("lie", HEADS)
 def test_a_head_that_is_none_is_its_clients(
     lie: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -225,7 +224,6 @@ def test_a_head_that_is_none_is_its_clients(
         raise AssertionError("the head was taken")
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize("lie", [{}, {"packed": torch.zeros(3, dtype=torch.uint8)}, {"packed": 3}])
 def test_compressed_rows_that_are_none_are_their_senders(
     lie: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

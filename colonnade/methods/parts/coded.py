@@ -20,8 +20,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from colonnade.errors import Untrusted
 from colonnade.methods.parts.aggregation import Tree, on_device
-from colonnade.methods.parts.compression import Name, compressor
+from colonnade.methods.parts.compression import Name, compressor, sent_by
 from colonnade.methods.parts.options import bounded
 from colonnade.role.seeds import derive
 
@@ -120,13 +121,32 @@ class ServerEnd:
         return {client: tree for client, tree in told.items() if tree is not None}
 
     def _heard(self, client: str, message: Mapping[str, Any]) -> dict[str, Tensor] | None:
+        _check(client, message)
         if "coded" not in message:
             return dict(message["parameters"])
         before = self.memory.get("known", {}).get(client)
         if before is None or before["number"] != message["base"]:
             return None
         base = on_device(before["parameters"], self.device)
-        return self.coding.restored(message["coded"], base, f"up/{client}/{message['number']}")
+        place = f"up/{client}/{message['number']}"
+        with sent_by(client):
+            return self.coding.restored(message["coded"], base, place)
+
+
+def _check(client: str, message: Mapping[str, Any]) -> None:
+    """Refuse a message from which no weights can be taken."""
+    told: Any = message.get("parameters", {})
+    named = "coded" in message or "parameters" in message
+    numbers = [message.get(name) for name in ("number", "base")]
+    if (
+        not named
+        or not isinstance(told, Mapping)
+        or not all(isinstance(tensor, Tensor) for tensor in told.values())
+        or not all(type(number) is int and number >= 0 for number in numbers)
+    ):
+        raise Untrusted(
+            f"'{client}' sent weights without their numbers, or numbers without weights"
+        )
 
 
 @dataclass(frozen=True)

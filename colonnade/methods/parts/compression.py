@@ -17,7 +17,8 @@ The shape is not sent, as the receiver knows it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, Protocol
@@ -268,6 +269,15 @@ def part(message: Value, name: str, dtype: torch.dtype, shape: Sequence[int]) ->
             "due: do both ends use the same compressor and bits, and the same rows?"
         )
     return value
+
+
+@contextmanager
+def sent_by(name: str) -> Iterator[None]:
+    """What cannot be decompressed is a fault of the party that sent it."""
+    try:
+        yield
+    except (WireError, LookupError, TypeError, AttributeError) as error:
+        raise WireError(f"'{name}' sent what cannot be decompressed: {error}") from None
 
 
 def _checked(x: Tensor) -> Tensor:

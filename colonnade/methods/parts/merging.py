@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from colonnade.errors import MethodError
+from colonnade.errors import MethodError, Untrusted
 from colonnade.methods.parts import aggregation
 from colonnade.methods.parts.aggregation import Tree, on_device
 from colonnade.methods.parts.options import bounded
@@ -107,7 +107,16 @@ def weight_of(me: Party, every: int) -> dict[str, Any]:
 
 
 def check_alike(came: Mapping[str, Tree], told: Mapping[str, Any], hint: str) -> None:
-    """Refuse networks of which there is no mean, and name two clients that have such."""
+    """Refuse networks of which there is no mean, and name two clients that have such, or the one
+    whose network cannot be weighed."""
+    for name in came:
+        rows, work, buffers = (told[name].get(key) for key in ("rows", "work", "buffers"))
+        weighs = type(rows) is int and rows > 0 and type(work) in (int, float) and work >= 0
+        whole = isinstance(buffers, Mapping)
+        if not weighs or not whole or not all(isinstance(x, Tensor) for x in buffers.values()):
+            raise Untrusted(
+                f"'{name}' sent a network without buffers, or not of any rows, or without any work"
+            )
     trees = {name: {**tree, **told[name]["buffers"]} for name, tree in came.items()}
     first = next(iter(trees), "")
     for name, tree in trees.items():

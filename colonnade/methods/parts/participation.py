@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import torch
 
-from colonnade.errors import PeerLost
+from colonnade.errors import PeerLost, Untrusted
 from colonnade.methods.parts.options import bounded
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
@@ -144,11 +144,18 @@ async def gather(
                 break
             if left and not came and not any(peer.reachable for peer in missing):
                 left += [peer.name for peer in missing]  # gone for good, as far as can be seen
-        elif found[1]["leaves"]:
+        elif _leaves(*found):
             left.append(found[0].name)
         else:
             came[found[0].name] = found[1]
     return came
+
+
+def _leaves(client: Peer, said: Any) -> bool:
+    leaves = said.get("leaves") if isinstance(said, Mapping) else None
+    if not isinstance(leaves, bool):
+        raise Untrusted(f"'{client.name}' sent a message that does not say whether it leaves")
+    return leaves
 
 
 def all_gone(me: Party, clients: Sequence[Peer]) -> bool:
