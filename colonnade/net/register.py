@@ -80,9 +80,16 @@ def enter(folder: Path, certificate: x509.Certificate, party: str, replace: bool
     )
     with _locked(folder) as file:
         revoked = _list_of(folder)
+        taken_back = revoked.serials if revoked else {}
         for other in _entries(file.read(), folder):
+            if other.tls_key == entry.tls_key and other.number in taken_back:
+                raise CertificateError(
+                    f"the key of this request was taken back: its certificate {other.serial} of "
+                    f"'{other.party}' is revoked. Whoever has stolen it could ask like this. "
+                    f"'{party}' must make a new one: colonnade certs request next --party {party}"
+                )
             same = other.party.lower() == party.lower()
-            counts = not other.outlived and other.number not in (revoked.serials if revoked else ())
+            counts = not other.outlived and other.number not in taken_back
             if same and counts and other.tls_key != entry.tls_key and not replace:
                 raise CertificateError(
                     f"'{other.party}' has a certificate for another key, serial {other.serial}, "

@@ -342,6 +342,16 @@ def test_a_revoked_party_is_told_at_home(authority: Path) -> None:
         certs.check(authority / "shop" / "shop.pem", authority / "shop" / "ca.pem", "shop")
 
 
+@pytest.mark.parametrize("replace", [False, True])
+def test_a_key_that_was_taken_back_gets_no_new_certificate(authority: Path, replace: bool) -> None:
+    """Its thief asks for one, in the party's name, after the list has named the old one."""
+    certs.revoke(authority, "shop")
+    with pytest.raises(CertificateError, match="the key of this request was taken back"):
+        certs.issue(authority, authority / "shop" / "shop.csr", "shop", replace=replace)
+    fresh = certs.request(authority / "next", "shop")
+    assert certs.issue(authority, fresh, "shop").exists()
+
+
 def test_a_serial_can_be_revoked_alone(authority: Path, address: str) -> None:
     """After a change of keys the old certificate ends and the new one stays."""
     old = replaced(authority, "shop")
