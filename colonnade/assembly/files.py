@@ -68,7 +68,8 @@ def from_file(
         own = read(file, folder)
         if labelled and own.labels is None:
             raise DataError(
-                f"{path} has no '{file.label or LABEL}', and this party holds the labels"
+                f"{path} has no '{file.label or LABEL}', and this party holds the labels: "
+                "name their column by `label`, or --label"
             )
         if not labelled and own.labels is not None:
             warnings.append(_unused_labels(party, file, "the label holder"))

@@ -286,5 +286,8 @@ def check_labels(y: Tensor, classes: tuple[str, ...]) -> None:
         )
     counts = torch.bincount(y, minlength=len(classes))
     if bool((counts == 0).any()):
-        empty = ", ".join(f"'{classes[int(i)]}'" for i in torch.nonzero(counts == 0))
+        missing = [f"'{classes[int(i)]}'" for i in torch.nonzero(counts == 0)]
+        empty = ", ".join(missing[:10])
+        if len(missing) > 10:
+            empty += f" and {len(missing) - 10} more, of {len(classes):,}"
         raise DataError(f"no row has the class {empty}. Add rows of it, or omit the class.")

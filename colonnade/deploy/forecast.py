@@ -58,6 +58,10 @@ def forbidden(
             yield said, "lower min_members, or let others join"
     for one in sent:
         if one.name in policy.allow:
+            if not _reaches_others(name, policy.allow[one.name]):
+                said = f"allow.{one.name}.to names nobody but '{name}' itself, which must send it"
+                others = ", ".join(peer for peer in members if peer != name)
+                yield said, f"name who may have it, of {others}"
             yield from _beyond(federation, name, one, policy.allow[one.name], rows)
     if denied := [one.name for one in sent if one.name not in policy.allow]:
         said = f"{policy.source} keeps inside {', '.join(denied)}, which this party must send"
@@ -123,6 +127,10 @@ def releases_of(federation: Federation, name: str, kind: Kind) -> int:
         return 0
     peers = 1 if federation.cast[name] == "passive" else _passives(federation)
     return federation.run.run.epochs * peers
+
+
+def _reaches_others(name: str, rule: Allow) -> bool:
+    return rule.to is None or not set(rule.to) <= {name}
 
 
 def _beyond(

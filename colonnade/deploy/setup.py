@@ -141,7 +141,9 @@ def _no_policy(federation: Federation, name: str) -> NoReturn:
         [
             f"'{name}' has no policy, so nothing may leave it. Give --policy FILE, or [policy] "
             "in the federation file. To begin with, this is what it sends; set the limits:\n\n"
-            + Policy.template(sends_of(federation, name))
+            + Policy.template(
+                sends_of(federation, name), next(n for n in federation.names if n != name)
+            )
         ]
     )
 

@@ -337,7 +337,8 @@ class Mesh:
                 why = why if trouble is None else trouble.text
         except Unfit as unfit:
             raise Refused(
-                f"'{peer}' and '{self.me}' do not fit together: {'; '.join(unfit.reasons)}"
+                f"'{peer}' and '{self.me}' do not fit together: {'; '.join(unfit.reasons)}. "
+                "Correct that at one of them, and start both again with the same commands"
             ) from None
         except CodecError as error:
             why = str(error)

@@ -181,6 +181,18 @@ def check_whole(folder: Path) -> None:
         )
 
 
+def check_of_all(folder: Path) -> None:
+    """Whether the folder has the networks of all parties: those of one alone predict nothing."""
+    file = folder / "run.json"  # very old runs have none
+    name = read_json(file).get("party") if file.exists() else None
+    if name is not None:
+        raise RunError(
+            f"{folder} is the folder of one party, '{name}'. All parties predict together, each "
+            f"with: colonnade party --predict {shlex.quote(str(folder))} --name {name} "
+            "--federation FILE --data FILE --policy FILE"
+        )
+
+
 def check_format(folder: Path) -> dict[str, Any]:
     """The manifest of a run that this version can go on with; older ones it only reads."""
     manifest = read_json(folder / "run.json")

@@ -419,6 +419,7 @@ def load(path: str | Path) -> Trained:
     """A finished run, by its folder."""
     folder = Path(path)
     result = read(folder).content
+    folders.check_of_all(folder)
     if not (folder / "weights").exists():
         raise RunError(
             f"{folder} is {result.get('status', 'unfinished')}: it has no trained models. Finish "

@@ -124,26 +124,29 @@ class Policy:
         return cls({kind.name: Allow() for kind in kinds})
 
     @staticmethod
-    def template(kinds: Iterable[Kind]) -> str:
+    def template(kinds: Iterable[Kind], peer: str = "bank") -> str:
         """A policy file to start from: every Kind, what it reveals, and the possible limits."""
         parts = [
             "# What may leave this party: a Kind not named here stays. An omitted limit is none.\n"
         ]
         for kind in kinds:
             reveals = "".join(c if c.isprintable() else " " for c in kind.reveals)
-            parts.append(
-                f"# {kind.name} ({kind.describe()}) reveals: {reveals}\n"
-                f"[allow.{quoted(kind.name)}]\n"
-                '# to = ["bank"]       # peers; omitted: any member\n'
+            records = kind.about != "nothing"  # the others hold only where records are spoken of
+            limits = (
+                f"# to = {json.dumps([peer])}       # peers; omitted: any member\n"
                 '# bytes = "500 MB"    # in one run\n'
-                "# width = 128         # most numbers in a message about one record\n"
+                "# width = 128         # most numbers in a message about one record\n",
                 "# width_ratio = 1.0   # the same, against the party's own features\n"
                 "# releases = 20       # how often each record may leave in trainings\n"
                 "# predictions = 5     # how often each record may leave to be predicted\n"
                 "# numbers = 4000      # most numbers about one record, in all runs together\n"
                 "# min_batch = 8       # fewest rows in a message of a training\n"
-                "# min_prediction = 8  # fewest rows in a message of a prediction\n"
-                "# min_members = 3     # fewest parties that take part\n"
+                "# min_prediction = 8  # fewest rows in a message of a prediction\n",
+                "# min_members = 3     # fewest parties that take part\n",
+            )
+            parts.append(
+                f"# {kind.name} ({kind.describe()}) reveals: {reveals}\n"
+                f"[allow.{quoted(kind.name)}]\n" + "".join(limits if records else limits[::2])
             )
         return "\n".join(parts)
 

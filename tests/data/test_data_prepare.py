@@ -188,5 +188,7 @@ def test_labels() -> None:
         check_labels(torch.tensor([-1, 1]), ("no", "yes"))
     with pytest.raises(DataError, match="no row has the class 'no'"):
         check_labels(torch.tensor([1, 1]), ("no", "yes"))
+    with pytest.raises(DataError, match=r"'c10' and 89 more, of 100\."):
+        check_labels(torch.tensor([0]), tuple(f"c{code}" for code in range(100)))
     with pytest.raises(DataError, match="Give int64"):
         check_labels(torch.tensor([0.0, 1.0]), ("no", "yes"))

@@ -259,7 +259,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "empty": ("", {}, ["has no rows: it is empty"]),
     "names only": ("id,a\n", {}, ["has no rows"]),
     "no id": ("ID_,a\n1,2\n", {}, ["no column 'id'", "did you mean 'ID_'?"]),
-    "no names": ("3,a,b\n1,2,3\n", {}, ["no column 'id'", "one of 3, a, b", "the first line must"]),
+    "no names": ("3,a,b\n1,2,3\n", {}, ["one of 3, a, b", "first line must", "--id"]),
     "no such id": (
         "customer_id,a\n1,2\n", {"id": "custmer_id"},
         ["no column 'custmer_id'", "did you mean 'customer_id'?"],

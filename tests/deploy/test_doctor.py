@@ -271,6 +271,18 @@ def test_a_certificate_of_somebody_else(two: Two) -> None:
     assert "is the certificate of 'shop'" in two.only("bank", "certificate").found
 
 
+def test_a_list_of_revoked_certificates_that_went_missing(two: Two) -> None:
+    """The party's own certificate is good, so it is not told to ask for another one."""
+    certs.revoke(two.folder / "authority", None)
+    place = two.keys("bank") / "revoked.pem"
+    shutil.copyfile(two.folder / "authority" / "revoked.pem", place)
+    assert two.only("bank", "revoked").verdict == "ok"
+    place.unlink()
+    check = two.only("bank", "revoked")
+    assert check.verdict == "problem" and "list 1 was here before" in check.found
+    assert "revoked.pem beside" in check.move and "request" not in check.move
+
+
 def test_keys_that_others_can_read(two: Two) -> None:
     (two.keys("bank") / "bank.sign").chmod(0o640)
     check = two.only("bank", "keys")
@@ -322,6 +334,8 @@ def test_a_signing_key_that_is_not_pinned(two: Two) -> None:
         ("", "problem", "keeps inside gradient, which this party must send"),
         (NEEDED["bank"], "ok", "allows what is sent: gradient"),
         (NEEDED["bank"] + 'to = ["nobody"]', "problem", "names 'nobody', which is no member"),
+        (NEEDED["bank"] + 'to = ["bank"]', "problem", "names nobody but 'bank' itself"),
+        (NEEDED["bank"] + 'to = ["bank", "shop"]', "ok", "allows what is sent: gradient"),
         (NEEDED["bank"] + "min_members = 3", "problem", "asks for 3 members; there are 2"),
         (NEEDED["bank"] + "width = 127", "problem", "lets out 127 numbers per row; 128 would be"),
         (NEEDED["bank"] + "width_ratio = 63.9", "problem", "lets out 127 numbers per row; 128"),
@@ -435,6 +449,7 @@ def test_rows_that_cannot_be_used(two: Two) -> None:
     shutil.copyfile(two.folder / "shop.csv", two.folder / "bank.csv")
     check = two.only("bank", "data")
     assert check.verdict == "problem" and "has no 'label'" in check.found
+    assert "--label" in check.found and "--id" in check.move
 
 
 def test_a_network_that_cannot_take_the_rows(two: Two) -> None:

@@ -15,6 +15,7 @@ from test_own_runs import OVER, ROWS, tables, write
 import colonnade
 from colonnade import config
 from colonnade.align import psi
+from colonnade.cli.main import main
 from colonnade.config import federation
 from colonnade.config.federation import Member
 from colonnade.net import certs
@@ -77,6 +78,15 @@ def test_they_train_as_a_simulation_does(trained: Path, tmp_path: Path) -> None:
     here = colonnade.run(file, out=tmp_path / "run")
     weights = found["bank"]["weights_sha256"] | found["shop"]["weights_sha256"]
     assert weights == here.weights_sha256
+
+
+def test_the_folder_of_one_party_predicts_nothing_alone(
+    trained: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = trained / "runs" / "bank"
+    assert main(["predict", str(folder)]) == 2
+    said = capsys.readouterr().err
+    assert f"colonnade party --predict {folder} --name bank" in said and "Traceback" not in said
 
 
 def test_new_rows_are_aligned_privately(trained: Path) -> None:

@@ -122,6 +122,13 @@ def test_kinds_are_checked_against_the_method() -> None:
         policy.check_kinds(kind.name for kind in (EMBEDDING, GRADIENT))
 
 
+def test_a_template_names_a_peer_and_no_limit_that_cannot_hold() -> None:
+    text = Policy.template([Kind("keys", (), reveals="nothing", about="nothing")], "shop")
+    every = tomllib.loads("\n".join(line.removeprefix("# ") for line in text.splitlines()[3:]))
+    assert every["allow"]["keys"].keys() == {"to", "bytes", "width", "min_members"}
+    assert every["allow"]["keys"]["to"] == ["shop"]
+
+
 def test_a_template_names_every_kind_and_what_it_reveals() -> None:
     odd = Kind("größe", (), reveals="two\nlines = 3")
     kinds = [EMBEDDING, GRADIENT, odd]

@@ -79,7 +79,7 @@ def _choose(
         named = [file.id, *[file.label] * label_named, *file.features, *file.leave_out]
     for name in named:
         if name not in names:
-            raise _no_column(path, name, names)
+            raise _no_column(path, name, names, ids=name == file.id)
     label = file.label if file.label in names else None
     if like is not None:
         return (label if like and label not in named else None), named[1:]
@@ -94,7 +94,7 @@ def _choose(
     return label, features
 
 
-def _no_column(path: Path, name: str, names: list[str]) -> DataError:
+def _no_column(path: Path, name: str, names: list[str], *, ids: bool) -> DataError:
     if len(names) == 1:
         mark = next((repr(one) for one in " :^~#/" if one in names[0]), "something else")
         return DataError(
@@ -102,6 +102,8 @@ def _no_column(path: Path, name: str, names: list[str]) -> DataError:
             f"separated by none of , ; tab |. It looks like {mark}: set delimiter"
         )
     rule = "" if nearest(name, names) else "; the first line must name the columns"
+    if rule and ids:
+        rule += ", and `id`, or --id, the one that holds the ids"
     return DataError(f"{path}: {unknown(name, names, what='column')}{rule}")
 
 

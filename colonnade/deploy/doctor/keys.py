@@ -26,8 +26,14 @@ def certificates(case: Case) -> Iterator[Check]:
     """The party's certificate and the authority's: whether they fit, and for how long."""
     keys = keys_of(case)
     try:
-        own = certs.check(keys.certificate, keys.authority, keys.common_name(case.me.name))
         issuer = certs.facts(keys.authority)
+        try:
+            revoked = certs.revoked_by(keys.authority)
+        except ColonnadeError as error:  # its own certificate may be good
+            move = f"put the authority's newest revoked.pem beside {keys.authority}"
+            yield Check("revoked", "problem", str(error), move)
+            return
+        own = certs.check(keys.certificate, keys.authority, keys.common_name(case.me.name))
     except ColonnadeError as error:
         move = (
             f"`colonnade certs request {case.mine.keys} --party {case.me.name}`, send the .csr "
@@ -42,7 +48,7 @@ def certificates(case: Case) -> Iterator[Check]:
         ("authority", issuer, f"'{issuer.party}'"),
     ):
         yield _dates(about, facts, who)
-    if (revoked := certs.revoked_by(keys.authority)) is not None:  # else `check` had refused it
+    if revoked is not None:
         days = (revoked.until - datetime.now(UTC)).days
         said = f"list {revoked.number} of the authority, {len(revoked.serials)} certificates, "
         said += f"counts for {days} days more"

@@ -59,7 +59,7 @@ def data(case: Case) -> tuple[OwnRows | None, Check]:
     try:
         rows = case.mine.rows(case.federation)
     except ColonnadeError as error:
-        move = "correct the file, or give another --data"
+        move = "correct the file, or say with --data, --id and --label what is meant"
         return None, Check("data", "problem", str(error), move)
     parts = ", ".join(f"{len(split):,} for {key}" for key, split in rows.splits.items())
     said = f"{rows.source}: {rows.count:,} rows ({parts}), {rows.width} numbers each"
