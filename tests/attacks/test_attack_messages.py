@@ -27,7 +27,7 @@ from colonnade.role.progress import Progress
 from colonnade.role.recipe import Schedule
 from colonnade.runs.run import Result
 from colonnade.runtime.drive import handed_over
-from colonnade.wire import Kind, Message
+from colonnade.wire import Kind, Message, Peer
 from colonnade.wire.kind import finite
 
 LIAR = Path(__file__).with_name("liar.py")
@@ -248,6 +248,43 @@ def test_compressed_rows_that_are_none_are_their_senders(
     with pytest.raises(ColonnadeError) as caught:
         colonnade.run(tree | {"cvfl": {"dim": 8}}, out=tmp_path / "run")
     assert "'party3' sent" in str(caught.value)
+
+
+REPORTS = {
+    "nothing": lambda said: {},
+    "no count of evaluations": lambda said: said | {"evaluations": "x"},
+    "evaluations without end": lambda said: said | {"evaluations": 1 << 62},
+    "rows to take away": lambda said: said | {"rows": -50},
+    "numbers for weights": lambda said: said | {"part": dict.fromkeys("ab", 3)},
+    "one number for weights": lambda said: said | {"part": 5},
+}
+
+
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+@pytest.mark.parametrize("lie", REPORTS)
+def test_a_report_that_is_none_is_its_clients(
+    lie: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The same for what FedEmb's clients tell beside their means."""
+    plain = Peer.send
+
+    def send(self: Any, of: Any, value: Any) -> None:
+        if of.name == "public_part":
+            sent.append(value)
+            value = REPORTS[lie](value) if len(sent) == 2 else value
+        plain(self, of, value)
+
+    sent: list[Any] = []
+    monkeypatch.setattr(Peer, "send", send)
+    tree = {**TREE, "method": "fedemb", "epochs": 1, "batching": "papers"}
+    del tree["splitnn"]
+    options = {"groups": 20, "server_epochs": 1, "grouping": "class", "targets": "hard"}
+    try:
+        colonnade.run(tree | {"fedemb": options | {"widen": True}}, out=tmp_path / "run")
+    except ColonnadeError as error:
+        assert isinstance(error, Untrusted) and "'party2' sent" in str(error), error
+    else:
+        raise AssertionError("the report was taken")
 
 
 def test_sums_that_overflow_are_no_reason_to_refuse() -> None:
