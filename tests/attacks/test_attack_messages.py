@@ -260,7 +260,6 @@ REPORTS = {
 }
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 @pytest.mark.parametrize("lie", REPORTS)
 def test_a_report_that_is_none_is_its_clients(
     lie: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch.nn import functional as F
 
+from colonnade.errors import Untrusted
 from colonnade.methods.parts.scoring import labels_of
 from colonnade.privacy.grouping import Grouping
 from colonnade.role.party import Party
@@ -29,6 +30,8 @@ PUBLIC = Kind(
     dtype="any",
 )
 KINDS = (EMBEDDINGS, OUTPUTS, NOISY_EMBEDDINGS, NOISY_OUTPUTS, PROPORTIONS, PUBLIC)
+
+MOST_EVALUATIONS = 16  # in one round: each is of another split
 
 
 def report_kinds(*, noisy: bool, labelled: bool) -> list[Kind]:
@@ -73,5 +76,19 @@ class Told:
         got: list[Any] = [await client.recv(kind) for kind in kinds]
         embeddings, outputs, *labels, public = got
         proportions = labels[0] if labels else None
+        _check(client.name, public)
         counts = public["evaluations"], public.get("rows", 0)
         return cls(embeddings, outputs, proportions, public["part"], *counts, client.name)
+
+
+def _check(client: str, public: Any) -> None:
+    """Refuse a public part without weights, or with counts that make no sense."""
+    told: Mapping[str, Any] = public if isinstance(public, Mapping) else {}
+    part, counts = told.get("part"), (told.get("evaluations"), told.get("rows", 0))
+    if (
+        not isinstance(part, Mapping)
+        or not all(isinstance(weights, Tensor) for weights in part.values())
+        or not all(type(count) is int and count >= 0 for count in counts)
+        or told["evaluations"] > MOST_EVALUATIONS
+    ):
+        raise Untrusted(f"'{client}' sent a public part without weights, or with absurd counts")
