@@ -23,6 +23,7 @@ import torch
 from colonnade.errors import ColonnadeError
 from colonnade.net.frame import Control, Frame, Hello, Part, pack, parse
 from colonnade.net.link import Connection, Link
+from colonnade.role.checks import Checks
 from colonnade.runtime.network import Network
 from colonnade.runtime.post import Post
 from colonnade.wire import Kind, Ledger, codec
@@ -39,7 +40,8 @@ class Me:
     """What a post office looks at of a party."""
 
     name, position = "shop", ("train", 0, 0)
-    progress = SimpleNamespace(phase="train", hop=0, clock=0.0)
+    progress: Any = SimpleNamespace(phase="train", hop=0, clock=0.0, position=position, steps=0)
+    checks = Checks("shop", None, progress)
     frame, splits = None, ()
 
 
@@ -48,6 +50,7 @@ def post(me: str, mesh: Any = None) -> Post:
     members = frozenset({"bank", "shop"})
     made = Post(me, members, KINDS, Ledger(None), gate, Network(mesh, 500))
     made.begin(RUN, ATTEMPT)
+    made.checks = Checks(me, None, Me.progress)
     return made
 
 
@@ -78,7 +81,7 @@ def real_frames() -> list[bytes]:
     link, _, _ = linked()
     mesh = Frames(link._pair)
     office: Any = post("shop", mesh)
-    office.put(Me, "bank", EMBEDDING, torch.ones(2, 3))
+    office.put(Me, "bank", EMBEDDING, torch.ones(2, 8))
     office.put(Me, "bank", EMBEDDING, torch.ones(30, 8))
     office.put(Me, "bank", TREE, {"values": torch.arange(4), "tag": b"0123456789abcdef", "x": 1.5})
     mesh.add(Control("saved", '{"label": "train-00000-0000003"}'))
@@ -97,6 +100,8 @@ def one_input(data: bytes) -> None:
             event = inbox.get()
             if isinstance(event.content, Part):
                 bank.accept(event.content, event.tail)
+                for kind in KINDS.values():
+                    bank.take("shop", kind)  # trees are made when they are taken
     with suppress(ColonnadeError):
         codec.decode(data)
 
