@@ -221,7 +221,10 @@ class Records:
         return facts
 
     def _write_what_was_reached(self, status: Status, problem: str) -> None:
-        """A full disk, which may be the very reason, must not hide it."""
+        """A full disk, which may be the very reason, must not hide it. What others do after the run
+        has ended does not undo its result."""
+        if self.accounts is not None:
+            return
         try:
             if self.party is not None and not (self._folder / "weights.part").exists():
                 told = account(self.party, self._setup.federation.holder)  # its role has not ended

@@ -16,7 +16,6 @@ from nursery import Nursery
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, raises=AssertionError)
 def test_a_finished_run_stays_finished(nursery: Nursery, tmp_path: Path) -> None:
     """A member loses its folder, or says so, and starts again. Its journal refuses that."""
     field = Field(tmp_path / "field", toy("splitnn", parties=2, epochs=2), deadline=30.0)
