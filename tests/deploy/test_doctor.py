@@ -143,8 +143,19 @@ def test_a_file_says_who_and_what(two: Two) -> None:
     }
     digest = found["sha256"].partition(":")[0]
     assert digest.replace(" ", "") == federation.load(two.file).sha256
+
     assert "certificate" not in found
     assert all(check.verdict == "ok" for check in examine(two.file))
+
+
+def test_masks_and_a_loss_that_nobody_else_sees(two: Two) -> None:
+    """A hub that may go on without a party can pretend that it lost one."""
+    two.write(run={"method": "easter", "easter": {"one_passive": True}})
+    plain = two.file.read_text()
+    for mode, verdict in (("wait", "ok"), ("continue", "warning")):
+        two.file.write_text(plain.replace('on_lost = "wait"', f'on_lost = "{mode}"'))
+        (check,) = (check for check in examine(two.file) if check.about == "lost party")
+        assert check.verdict == verdict and ("lies about a loss" in check.found) == (mode != "wait")
 
 
 def test_two_silent_parties_talk_through_the_hub(two: Two) -> None:

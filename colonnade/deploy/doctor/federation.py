@@ -90,7 +90,11 @@ def _file(federation: Federation) -> Iterator[Check]:
     if method.membership.elastic:
         when = {"continue": f"after {federation.deadline:g} s with those who are there"}
         said = f"parties may come and go; it begins {when.get(federation.on_lost, 'with all')}"
-    yield Check("lost party", "ok", said)
+    if federation.on_lost == "continue" and method.membership.sums(run.options):
+        said += f"; then masks hide nobody from {hub}, if it lies about a loss"
+        yield Check("lost party", "warning", said, 'choose on_lost = "wait", unless you trust it')
+    else:
+        yield Check("lost party", "ok", said)
     for name in federation.names:
         for kind in sends_of(federation, name):
             said = f"{kind.name} ({kind.describe()}) reveals {kind.reveals}"
