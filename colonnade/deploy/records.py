@@ -79,6 +79,13 @@ class Records:
         say: Say | None,
     ) -> None:
         """manifest: run.json, as an earlier process has left it."""
+        self._file = str(manifest.get("file_sha256", setup.rows.sha256))  # as the run began with
+        if setup.settings.align is not None and self._file != setup.rows.sha256:
+            raise RunError(
+                f"{setup.rows.source} is not the file that the run in {folder} began with, and the "
+                "rows that all have were found in that one. Bring it back, or begin a new run, "
+                "with another --out, at every party"
+            )
         self._setup, self._folder, self._observer = setup, folder, observer
         self._journal = journal
         self._began = time.perf_counter()
@@ -138,7 +145,7 @@ class Records:
             check_new(self._journal, start.run)
             self.run = start.run
         more: dict[str, Any] = {"run": start.run, "party": self._setup.name}
-        more[ANCHOR] = self._journal.anchor.table()
+        more |= {ANCHOR: self._journal.anchor.table(), "file_sha256": self._file}
         if self._setup.elastic:  # it may have to go on alone
             more |= {"elastic": True, "classes": start.told["classes"]}
         if start.absent:

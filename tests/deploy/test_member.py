@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,8 +13,11 @@ from test_doctor import Two, two  # noqa: F401
 
 from colonnade.config import federation
 from colonnade.deploy import member
+from colonnade.deploy.records import Records
 from colonnade.deploy.setup import Setup, prepare
 from colonnade.errors import ConfigError, RunError
+from colonnade.journal import Journal
+from colonnade.results.observer import Observer
 from colonnade.wire.policy import Policy
 
 
@@ -49,6 +53,20 @@ def test_a_run_that_has_begun_is_not_replaced(two: Two) -> None:  # noqa: F811
     assert member._opened(out, begun)["run"] == "ab12"
     with pytest.raises(RunError, match=r"another federation file.*give another --out"):
         member._opened(out, setup(two, epochs=4))
+
+
+def test_a_file_that_was_exchanged_after_the_alignment_is_refused(two: Two) -> None:  # noqa: F811
+    """Its rows are found by their places, and others would be blamed for those that do not fit."""
+    out = two.folder / "run"
+    kinds = ("psi_opening", "psi_announcement", "psi_points", "psi_places")
+    begun = setup(two, limits="".join(f"[allow.{k}]\n" for k in kinds), align={"minimum": 10})
+    member._opened(out, begun)
+    manifest = {"run": "ab12", "attempt": 1, "file_sha256": begun.rows.sha256}
+    with closing(Journal(two.folder / "journal")) as journal:
+        Records(begun, out, manifest, journal, Observer(), None).book.close()
+        manifest["file_sha256"] = "ab" * 32
+        with pytest.raises(RunError, match=r"is not the file that the run .* began with"):
+            Records(begun, out, manifest, journal, Observer(), None)
 
 
 def test_what_the_policy_would_stop_does_not_begin(two: Two) -> None:  # noqa: F811
