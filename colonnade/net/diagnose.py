@@ -92,7 +92,7 @@ def shown_by(
         if error.verify_code in FOREIGN:
             why = f"it is of another authority than the one in {keys.authority}"
         return Trouble(Cause.REFUSED_HERE, why)
-    except ssl.SSLEOFError:
+    except (ssl.SSLEOFError, ssl.SSLZeroReturnError):  # the latter before Python 3.11.4
         return Trouble(Cause.CLOSES)
     except ssl.SSLError as error:
         reason = (error.reason or str(error)).replace("_", " ").lower()
