@@ -818,3 +818,13 @@ def test_a_method_that_breaks_its_own_declaration(
     config = CONFIG | {"method": "mine.py", "mine": CONFIG["splitnn"]}
     with pytest.raises(error, match=says):
         colonnade.run(config, parties={"bank": (X, Y), "shop": X})
+
+
+def test_the_folder_of_one_party_of_many(tmp_path: Path) -> None:
+    """A run with a folder for each party: one of them predicts nothing by itself."""
+    tree = {"method": "splitnn", "epochs": 1, "data": {"name": "digits", "train_rows": 100}}
+    run = colonnade.run(tree | {"partition": {"kind": "columns", "parties": 2}}, out=tmp_path / "r")
+    manifest = json.loads((run.path / "run.json").read_text())
+    (run.path / "run.json").write_text(json.dumps(manifest | {"party": "party2"}))
+    with pytest.raises(RunError, match=r"one party, 'party2'.*colonnade party --predict"):
+        colonnade.load(run.path)
