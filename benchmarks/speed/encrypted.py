@@ -33,11 +33,12 @@ import torch
 from torch import Tensor
 
 import colonnade
-from colonnade import data, store
+from colonnade import data
 from colonnade.errors import DataMissing
 from colonnade.privacy import homomorphic
 from colonnade.privacy.homomorphic import Holder, Multiplier, noise, rounded
 from colonnade.results.environment import commit
+from colonnade.wire import store
 
 HERE = Path(__file__).resolve().parent
 FRACTION, RATE = 23, 0.05

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from colonnade import store
 from colonnade.data import OWN_PARTITION, Column, Preparation, Split
 from colonnade.errors import RunError
 from colonnade.partition import View
+from colonnade.wire import store
 
 NO_ROWS = "no rows of its own"
 

@@ -31,7 +31,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from colonnade import store, toml
+from colonnade import toml
 from colonnade.config import code, reader
 from colonnade.config import federation_checks as checks
 from colonnade.config.checks import check_name, same_but_for_case
@@ -42,6 +42,7 @@ from colonnade.errors import ConfigError, FederationError, unknown
 from colonnade.plugin import Rule, pinned
 from colonnade.role.method import Role
 from colonnade.toml import Bounds
+from colonnade.wire import store
 from colonnade.wire.policy import Policy
 
 __all__ = [

@@ -18,7 +18,6 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from colonnade import store
 from colonnade.align.phase import COMMON
 from colonnade.assembly import write_common
 from colonnade.deploy.memory import ANCHOR, check_head, check_new, keep_anchor, keep_head
@@ -35,7 +34,7 @@ from colonnade.role.progress import Stopped
 from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.control import Place, Start
 from colonnade.runtime.session import Session
-from colonnade.wire import Ledger
+from colonnade.wire import Ledger, store
 
 Say = Callable[[str], None]
 LOG_BYTES = 32 << 20  # then another file begins, and the one before the last is removed

@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from colonnade import store
 from colonnade.errors import MethodError
 from colonnade.metrics.images import psnr, ssim
 from colonnade.partition import Mosaic, Rectangle, margin
 from colonnade.role.batches import Batch
 from colonnade.role.party import Party
+from colonnade.wire import store
 
 RECONSTRUCTED = 1000  # test rows of each victim
 PICTURES = 12  # of every victim, in the report

@@ -16,10 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade import store
 from colonnade.errors import RunError
 from colonnade.report import units
 from colonnade.report.overview import by_party
+from colonnade.wire import store
 
 Tiles = Mapping[str, tuple[Tensor, Tensor]]  # by party: true, reconstructed
 

@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
 
-from colonnade import store, toml
+from colonnade import toml
 from colonnade.errors import ConfigError, RunError
 from colonnade.reproduce import cells, reading, study
 from colonnade.reproduce.cells import Cell, Printed
@@ -53,6 +53,7 @@ from colonnade.reproduce.exhibit import (
 from colonnade.reproduce.study import LOCAL, Setting
 from colonnade.results.environment import commit
 from colonnade.version import __version__
+from colonnade.wire import store
 
 KIND = "enrichment"
 COMPARED = "all rows"  # the split that the paper scores

@@ -8,11 +8,11 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from colonnade import store
 from colonnade.report import plots, units
 from colonnade.reproduce import view, write
 from colonnade.reproduce.exhibit import PSNR, SECONDS, SSIM
 from colonnade.reproduce.view import Content
+from colonnade.wire import store
 
 LINES = 4  # from name to name: more of them cannot be told apart
 

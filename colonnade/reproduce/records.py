@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from colonnade import store
 from colonnade.errors import RunError
 from colonnade.reproduce import work
 from colonnade.reproduce.exhibit import Planned
 from colonnade.results.result import read_json
+from colonnade.wire import store
 
 SCHEMA = 1
 KEYS = ("schema", "table", "run", "seed", "settings_sha256", "command", "commit", "result")

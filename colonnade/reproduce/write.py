@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from colonnade import store
 from colonnade.report import units
 from colonnade.reproduce import view
 from colonnade.reproduce.cells import UNRESOLVED
 from colonnade.reproduce.view import Content
+from colonnade.wire import store
 
 
 def write(content: Content, out: Path) -> None:

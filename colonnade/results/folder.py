@@ -25,12 +25,12 @@ from pathlib import Path
 from typing import Any
 
 from colonnade import config as configuration
-from colonnade import store
 from colonnade.config import Config
 from colonnade.errors import InputError, RunError
 from colonnade.plugin import Rule, approved, pinned
 from colonnade.results.result import read_json
 from colonnade.role.party import Party
+from colonnade.wire import store
 
 REPLACED = "replaced"
 SAVED = {"weights", "shape", "view", "preparation", "columns"}  # of a party's trained models

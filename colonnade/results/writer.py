@@ -14,14 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from colonnade import store
 from colonnade.config import Config
 from colonnade.results import folder as folders
 from colonnade.results.account import attributed, judge_of
 from colonnade.results.environment import environment
 from colonnade.results.history import divergence, history, metrics
 from colonnade.results.result import Result
-from colonnade.wire import ledger
+from colonnade.wire import ledger, store
 
 SCHEMA = 1
 

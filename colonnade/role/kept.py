@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from colonnade import store
 from colonnade.role.recipe import Recipe, compute_in_bfloat16, rate_factor
 from colonnade.role.seeds import random_state, set_random_state
-from colonnade.wire import codec
+from colonnade.wire import codec, store
 
 Thing = TypeVar("Thing")
 

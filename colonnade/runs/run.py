@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from colonnade import config as configuration
-from colonnade import store
 from colonnade.align import ristretto
 from colonnade.assembly import Assembly, from_catalogue, from_files, from_memory
 from colonnade.config import Config
@@ -29,6 +28,7 @@ from colonnade.results.writer import add_metrics
 from colonnade.runs import absence, local
 from colonnade.runs.attempt import Attempt, Runtime, open_new, reopen, telling
 from colonnade.runtime.drive import reproducible
+from colonnade.wire import store
 
 Source = str | Path | Mapping[str, Any] | Config
 APART = ("process", "nvflare")  # one process per party

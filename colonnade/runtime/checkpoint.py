@@ -19,9 +19,9 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from colonnade import store
 from colonnade.errors import RunError
 from colonnade.role.party import Party
+from colonnade.wire import store
 
 
 class Shelf:

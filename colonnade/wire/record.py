@@ -7,7 +7,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from colonnade import store
+from colonnade.wire import store
 from colonnade.wire.kind import Value
 from colonnade.wire.ledger import Message
 

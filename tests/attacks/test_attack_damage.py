@@ -14,10 +14,10 @@ import torch
 from nursery import Nursery
 
 import colonnade
-from colonnade import store
 from colonnade.deploy.supervisor import Options
 from colonnade.errors import RunError
 from colonnade.results.observer import Observer
+from colonnade.wire import store
 
 TOY: dict[str, Any] = {
     "method": "splitnn",

@@ -17,7 +17,6 @@ import torch
 from nursery import Nursery
 
 import colonnade
-from colonnade import store
 from colonnade.deploy.supervisor import Options
 from colonnade.errors import ColonnadeError, RoleFailed, Untrusted
 from colonnade.methods import cvfl, jovefl, splitnn
@@ -27,7 +26,7 @@ from colonnade.role.progress import Progress
 from colonnade.role.recipe import Schedule
 from colonnade.runs.run import Result
 from colonnade.runtime.drive import handed_over
-from colonnade.wire import Kind, Message, Peer
+from colonnade.wire import Kind, Message, Peer, store
 from colonnade.wire.kind import finite
 
 LIAR = Path(__file__).with_name("liar.py")

@@ -19,7 +19,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from colonnade import store
 from colonnade.deploy.records import Records
 from colonnade.net.mesh import Mesh
 from colonnade.privacy.keys import Agreement
@@ -29,7 +28,7 @@ from colonnade.runtime.elastic import Elastic
 from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.post import Post
 from colonnade.runtime.session import Session
-from colonnade.wire import Ledger, seals
+from colonnade.wire import Ledger, seals, store
 
 POINTS = {
     "folder: begun": "its folder is there, and is no run yet",

@@ -14,9 +14,10 @@ from federations import load_federation, toy
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from colonnade import config, store
+from colonnade import config
 from colonnade.errors import ColonnadeError
 from colonnade.methods import splitnn
+from colonnade.wire import store
 from colonnade.wire.policy import Policy
 
 DEEP = 3000  # brackets within brackets: more than Python's stack likes

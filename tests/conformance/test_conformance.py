@@ -15,14 +15,14 @@ import torch
 
 import colonnade
 from colonnade import config as configuration
-from colonnade import methods, store
+from colonnade import methods
 from colonnade.errors import MethodError
 from colonnade.journal import Journal
 from colonnade.report import load_schema
 from colonnade.role.party import Party
 from colonnade.runs.run import Result
 from colonnade.runtime import local
-from colonnade.wire import Kind, codec, ledger
+from colonnade.wire import Kind, codec, ledger, store
 from colonnade.wire.gate import Gate
 from colonnade.wire.policy import Policy
 

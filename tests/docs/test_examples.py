@@ -145,7 +145,8 @@ def test_the_own_method_without_hidden_layers_is_logistic_regression(tmp_path: P
     import torch
     from torch.nn import functional as F
 
-    from colonnade import assembly, config, store
+    from colonnade import assembly, config
+    from colonnade.wire import store
 
     path = EXAMPLES / "05-own-method.toml"
     once = ["epochs=1", "data.train_rows=64", "data.test_rows=50", "batch_size=64", "momentum=0"]

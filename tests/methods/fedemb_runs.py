@@ -16,14 +16,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import store
 from colonnade.methods import fedemb
 from colonnade.methods.fedemb import FedEmb
 from colonnade.models.joined import Joined
 from colonnade.results.result import Result
 from colonnade.role.party import Party
 from colonnade.runtime import local
-from colonnade.wire import Message
+from colonnade.wire import Message, store
 
 SEED, ROWS, TEST, R, CLASSES = 5, 130, 60, 20, 10
 WIDTH = 12  # of what is cut: 16 → 12 | 10 → 10

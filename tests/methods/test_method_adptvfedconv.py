@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 import colonnade
-from colonnade import assembly, config, data, store
+from colonnade import assembly, config, data
 from colonnade.data import Moves
 from colonnade.errors import ConfigError, DataMissing, MethodError, PartitionError
 from colonnade.methods import adptvfedconv
@@ -35,7 +35,7 @@ from colonnade.role.seeds import derive
 from colonnade.runs.run import Result
 from colonnade.runtime import local
 from colonnade.runtime.checkpoint import Checkpoints
-from colonnade.wire import Ledger, Wire, codec, ledger
+from colonnade.wire import Ledger, Wire, codec, ledger, store
 
 CUTS = get_args(Cut)
 

@@ -11,12 +11,12 @@ from torch import nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assembly, config, store
+from colonnade import assembly, config
 from colonnade.errors import ConfigError
 from colonnade.models import head, network
 from colonnade.role.recipe import make_optimizer, rate_factor
 from colonnade.role.seeds import derive
-from colonnade.wire import ledger
+from colonnade.wire import ledger, store
 
 HETEROGENEOUS = {
     "party1": {"model": "mlp"},

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assembly, config, store
+from colonnade import assembly, config
 from colonnade.errors import ConfigError, Diverged, PeerLost
 from colonnade.methods.parts.compression import Compressor, Float32, Scalar
 from colonnade.models import network
 from colonnade.role.recipe import make_optimizer, rate_factor
 from colonnade.role.seeds import derive
-from colonnade.wire import ledger
+from colonnade.wire import ledger, store
 
 UNSORTED = {"zoo": {}, "mill": {}, "bank": {"optimizer": "adam"}, "ant": {"model": "mlp"}}
 

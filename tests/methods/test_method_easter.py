@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assembly, config, store
+from colonnade import assembly, config
 from colonnade.errors import ConfigError, Diverged, MethodError
 from colonnade.methods import easter
 from colonnade.models import head, network
@@ -30,7 +30,7 @@ from colonnade.role.recipe import Recipe, Schedule, make_optimizer, rate_factor
 from colonnade.role.seeds import derive
 from colonnade.runtime import local
 from colonnade.runtime.drive import reproducible
-from colonnade.wire import Kind, Ledger, Message, Peer, Wire, ledger
+from colonnade.wire import Kind, Ledger, Message, Peer, Wire, ledger, store
 
 ROWS, SIZE, EPOCHS, DIM = 150, 64, 2, 6
 STEPS = -(-ROWS // SIZE)

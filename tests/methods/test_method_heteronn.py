@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assembly, config, store
+from colonnade import assembly, config
 from colonnade.errors import ConfigError, MethodError, RoleFailed, Untrusted
 from colonnade.methods import heteronn
 from colonnade.methods.heteronn import HeteroNN
@@ -25,7 +25,7 @@ from colonnade.role.party import Party
 from colonnade.role.recipe import make_optimizer, rate_factor
 from colonnade.role.seeds import derive
 from colonnade.runtime import local
-from colonnade.wire import Ledger, Wire, ledger
+from colonnade.wire import Ledger, Wire, ledger, store
 
 DIM, WIDTH, ROWS, BATCH = 16, 16, 100, 32
 

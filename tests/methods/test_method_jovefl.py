@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import colonnade
-from colonnade import assembly, config, data, methods, store
+from colonnade import assembly, config, data, methods
 from colonnade.data import Moves
 from colonnade.errors import ConfigError, DataError, DataMissing, MethodError
 from colonnade.methods import jovefl
@@ -39,7 +39,7 @@ from colonnade.role.party import Party
 from colonnade.role.seeds import derive
 from colonnade.runtime import local
 from colonnade.runtime.drive import reproducible
-from colonnade.wire import Message, codec, ledger
+from colonnade.wire import Message, codec, ledger, store
 
 SEED, ROWS, TEST, SIZE, EPOCHS = 5, 150, 60, 20, 3
 Weights = dict[str, dict[str, Tensor]]

@@ -11,13 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assembly, config, store
+from colonnade import assembly, config
 from colonnade.data import Moves
 from colonnade.methods.splitconv import METHOD
 from colonnade.models import split, vgg16
 from colonnade.role.recipe import make_optimizer, rate_factor
 from colonnade.role.seeds import derive
-from colonnade.wire import ledger
+from colonnade.wire import ledger, store
 
 ROWS, TEST, SIZE, EPOCHS = 120, 40, 50, 2
 STEPS = -(-ROWS // SIZE)

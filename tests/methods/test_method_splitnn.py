@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assembly, config, store
+from colonnade import assembly, config
 from colonnade.methods.splitnn import SplitNN, join
 from colonnade.models import network
 from colonnade.role.method import bind
@@ -20,7 +20,7 @@ from colonnade.role.party import Party
 from colonnade.role.recipe import make_optimizer, rate_factor
 from colonnade.role.seeds import derive
 from colonnade.runtime import local
-from colonnade.wire import Ledger, Wire, ledger
+from colonnade.wire import Ledger, Wire, ledger, store
 
 
 def settings(**changes: Any) -> dict[str, Any]:

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 import colonnade
-from colonnade import store
 from colonnade.errors import ColonnadeError, ConfigError, MethodError, Untrusted
 from colonnade.methods import vfedtrans
 from colonnade.methods.parts import enrichment as enrich
@@ -19,6 +18,7 @@ from colonnade.methods.parts.enrichment import Enricher
 from colonnade.privacy import fedsvd
 from colonnade.results.result import Result
 from colonnade.role.party import Party
+from colonnade.wire import store
 
 ROWS, Q = 150, 6
 OPTIONS = {"q": Q, "hidden": 16, "distil_epochs": 3, "block": 20, "shared": 0.6}

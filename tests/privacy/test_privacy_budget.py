@@ -15,11 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from colonnade import errors, store
+from colonnade import errors
 from colonnade.errors import BudgetSpent, ColonnadeError, Diverged, MethodError, SecurityError
 from colonnade.privacy import budget as module
 from colonnade.privacy.budget import Budget, clip_rows, release, sensitivities
 from colonnade.privacy.grouping import Grouping, class_groups, random_groups
+from colonnade.wire import store
 
 SECRET = bytes(range(32))
 DELTA = 1e-6

@@ -15,9 +15,9 @@ from report_examples import example
 from test_report_html import HOSTILE, Page
 from torch import Tensor
 
-from colonnade import store
 from colonnade.errors import RunError
 from colonnade.report import write_report
+from colonnade.wire import store
 
 
 def tiles(seed: int, rows: int = 3, channels: int = 3) -> Tensor:

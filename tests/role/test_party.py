@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from colonnade import store
 from colonnade.data import Column, Preparation, Split
 from colonnade.errors import ColonnadeError, ConfigError
 from colonnade.role.batches import check_spread, spread
@@ -20,6 +19,7 @@ from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule, rate_factor
 from colonnade.role.seeds import derive
 from colonnade.runtime.checkpoint import Checkpoints, OwnCheckpoints
+from colonnade.wire import store
 
 ROWS = 23
 

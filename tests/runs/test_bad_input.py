@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import colonnade
-from colonnade import data, store
+from colonnade import data
 from colonnade.cli.main import main
 from colonnade.errors import (
     ColonnadeError,
@@ -27,6 +27,7 @@ from colonnade.errors import (
     RunError,
 )
 from colonnade.methods import splitnn
+from colonnade.wire import store
 
 SCREEN = 24
 DIGITS = """

@@ -17,7 +17,7 @@ import torch
 from sklearn.datasets import load_breast_cancer
 
 import colonnade
-from colonnade import assembly, store
+from colonnade import assembly
 from colonnade import config as configuration
 from colonnade.errors import (
     ColonnadeError,
@@ -34,6 +34,7 @@ from colonnade.methods import splitnn
 from colonnade.results import folder
 from colonnade.results.observer import Observer
 from colonnade.results.result import read_json
+from colonnade.wire import store
 
 
 def settings(**changes: Any) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from colonnade import config, store
+from colonnade import config
 from colonnade.config import federation
 from colonnade.errors import CodecError, ColonnadeError, Denied, KindError, RunError, Untrusted
 from colonnade.net.frame import Frame, Hello, Part, pack, parse
@@ -21,7 +21,7 @@ from colonnade.net.link import Connection, Link
 from colonnade.role.checks import Checks
 from colonnade.runtime.network import Network
 from colonnade.runtime.post import LARGEST, Post
-from colonnade.wire import Kind, Ledger
+from colonnade.wire import Kind, Ledger, store
 from colonnade.wire.gate import Gate
 from colonnade.wire.policy import Allow, Policy
 

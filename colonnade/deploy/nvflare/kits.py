@@ -24,11 +24,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from colonnade import store
 from colonnade.config.federation import Federation, split_address
 from colonnade.deploy.nvflare import job, sitefile
 from colonnade.deploy.nvflare.defaults import ADMIN, SERVER
 from colonnade.errors import FederationError, RunError
+from colonnade.wire import store
 
 AUTHORITY = "authority"
 

@@ -22,7 +22,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from colonnade import store
 from colonnade.assembly import Assembly
 from colonnade.config import Config
 from colonnade.config import federation as federations
@@ -32,6 +31,7 @@ from colonnade.deploy.nvflare.submit import Console
 from colonnade.deploy.supervisor import Options
 from colonnade.errors import FederationError, RoleFailed, RunError
 from colonnade.results.observer import Observer
+from colonnade.wire import store
 
 if TYPE_CHECKING:
     import psutil

@@ -13,8 +13,8 @@ from nvflare.apis.impl.controller import Controller, Task
 from nvflare.apis.shareable import Shareable
 from nvflare.widgets.info_collector import InfoCollector
 
-from colonnade import store
 from colonnade.deploy.nvflare import job, told
+from colonnade.wire import store
 
 GRACE_SECONDS = 10.0  # when a site has failed, for the others to say how far they are
 

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from colonnade import store
 from colonnade.config.federation import Federation
 from colonnade.deploy.nvflare import job, kits, told
 from colonnade.errors import FederationError, RoleFailed, RunError, foreign, printable
@@ -29,6 +28,7 @@ from colonnade.results.observer import Observer, Tally
 from colonnade.results.result import Result, read_json
 from colonnade.results.writer import ResultFile
 from colonnade.role.progress import Meter
+from colonnade.wire import store
 
 POLL_SECONDS = 1.0
 CONNECT_SECONDS = 30.0

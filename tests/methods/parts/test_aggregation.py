@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from colonnade import store
 from colonnade.methods.parts.aggregation import (
     Memory,
     Name,
@@ -30,6 +29,7 @@ from colonnade.methods.parts.aggregation import (
     trees_of,
     work_of,
 )
+from colonnade.wire import store
 
 SHAPES = {"body.weight": (3, 4), "body.bias": (5,), "scale": ()}
 SERVER = Server(lr=0.3, momentum=0.8, beta2=0.95, epsilon=0.01)

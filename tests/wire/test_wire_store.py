@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from colonnade import store
 from colonnade.errors import RunError
 from colonnade.role.recipe import Recipe, make_optimizer
+from colonnade.wire import store
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
 keys = text | st.integers(-9, 9) | st.sampled_from(["a", "a/b", "b", "0", "/", "'"])
