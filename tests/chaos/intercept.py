@@ -1,8 +1,8 @@
 """What a hostile network could do to frames: they come twice, late, out of order, from long ago.
 
 TLS over TCP does none of this, so it is done where frames come in, at `Link.incoming`. A frame is
-dropped for good only if another one follows it: what TCP loses last it loses by breaking off,
-which `cut` does.
+dropped for good only if another numbered one follows it: what TCP loses last it loses by breaking
+off, which `cut` does.
 """
 
 from __future__ import annotations
@@ -76,7 +76,9 @@ def install(me: str, noise: Noise) -> Counter[str]:
             if noise.record and lane.recorded < RECORDED:
                 lane.recorded += 1
                 append(Path(noise.record) / me, data)
-            before, lane.held = lane.held, None
+            before = None
+            if not bare(data):  # an ack does not show that a frame before it is missing
+                before, lane.held = lane.held, None
             lane.seen.append(data)
             if draw.random() < noise.replay:
                 done["replay"] += 1
@@ -84,7 +86,7 @@ def install(me: str, noise: Noise) -> Counter[str]:
             if draw.random() < noise.cut:
                 done["cut"] += 1
                 connection.close()
-            if before is None and draw.random() < noise.reorder + noise.drop:
+            if lane.held is before is None and draw.random() < noise.reorder + noise.drop:
                 drop = draw.random() * (noise.reorder + noise.drop) < noise.drop
                 done["drop" if drop else "reorder"] += 1
                 lane.held = held = (connection, data, drop)
@@ -101,6 +103,10 @@ def install(me: str, noise: Noise) -> Counter[str]:
 
     Link.incoming = incoming  # type: ignore[method-assign]
     return done
+
+
+def bare(data: bytes) -> bool:
+    return data[1:9] == bytes(8)  # the frame's number, see frame.py
 
 
 def append(path: Path, data: bytes) -> None:
