@@ -123,6 +123,7 @@ class Mesh:
 
     def start(self) -> None:
         """Listen and dial; returns at once."""
+        siege.limit_arenas()
         if self._listen is not None:
             self._serve(self._listen)
         for peer, address in self._dial.items():
