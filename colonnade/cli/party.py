@@ -81,7 +81,7 @@ def _predict(arguments: argparse.Namespace) -> None:
     if file is not None:
         alone = shared.run.found.method.predicts_alone
         own, ids = member_predict.rows_for(file, arguments.name, arguments.predict, alone)
-        out = (member_predict.foretell_alone if alone else member_predict.foretell)(
+        out = (member_predict.predict_alone if alone else member_predict.predict)(
             prepared(arguments, shared, own),
             arguments.predict,
             ids,

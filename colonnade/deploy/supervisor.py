@@ -27,7 +27,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from colonnade.align.phase import plainly
+from colonnade.align.phase import common_in_clear
 from colonnade.assembly import Assembly, OwnRows, ids_of, save_rows
 from colonnade.config import Config
 from colonnade.config import federation as federations
@@ -94,7 +94,7 @@ class Child:
                     pipe.close()
 
 
-def launch(
+def train_in_processes(
     settings: Config,
     assembly: Assembly,
     folder: Path,
@@ -412,7 +412,7 @@ def _joined(
             shutil.copytree(place / "weights", target, dirs_exist_ok=True)
     if settings.align is not None:  # as the processes have done with their copies
         names = {name: party.names for name, party in assembly.parties.items() if party.names}
-        for name, common in plainly(names, settings.align).items():
+        for name, common in common_in_clear(names, settings.align).items():
             assembly.parties[name].take(common)
     hub = hub_of(settings, assembly)
     told: dict[str, list[str]] = {

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.errors import JournalError
-from colonnade.journal.rows import Lists, Names, named, named_by_content
+from colonnade.journal.records import Lists, Names, named, named_by_content
 from colonnade.owner import data_folder
 
 FILE, ROWS = "journal.jsonl", "rows"

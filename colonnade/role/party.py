@@ -69,7 +69,9 @@ class Party:
         self.spent: dict[str, float] = defaultdict(float)  # seconds, by purpose; see `timing`
         self.state: dict[str, Any] = {}  # a method's own variables; kept in checkpoints
         self.shelf: dict[str, Tensor] = {}  # large tensors that never change: written only once
-        self.exhibits: dict[str, Tensor] = {}  # an attack's output, for a simulation to score
+        self.reconstructions: dict[
+            str, Tensor
+        ] = {}  # an attack's output, for a simulation to score
         self.source = ""  # the file of the program that plays its role; set by `bind`
         self.history: list[dict[str, Any]] = []
         # Predicted classes of the last evaluation: split -> measure -> party -> (rows,)

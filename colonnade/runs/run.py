@@ -16,7 +16,7 @@ from colonnade.config import Config
 from colonnade.data import IN_MEMORY
 from colonnade.deploy.nvflare import kits
 from colonnade.deploy.nvflare.machine import Machine
-from colonnade.deploy.supervisor import Options, hub_of, launch
+from colonnade.deploy.supervisor import Options, hub_of, train_in_processes
 from colonnade.errors import ConfigError, RunError
 from colonnade.metrics import inversion
 from colonnade.owner import private
@@ -158,7 +158,7 @@ def _apart(
     """One process per party; the trained models, unless a party was lost."""
     folder, drive = attempt.folder, Machine if attempt.runtime == "nvflare" else None
     with telling(folder):
-        result = launch(
+        result = train_in_processes(
             settings, assembly, folder, observer, options, attempt.number, drive, attempt.runtime
         )
     (folder / "weights.part").rename(folder / "weights")

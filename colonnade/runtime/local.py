@@ -69,13 +69,13 @@ class Mailboxes:
             lane.awaited = False
             self.ready.append(message.receiver)
 
-    def warnings(self, loose: bool = False) -> list[str]:
+    def warnings(self, elastic: bool = False) -> list[str]:
         """The warnings about a method's messages once it has ended.
 
-        loose  its parties need not be in one epoch: a difference is reported in one sentence only
+        elastic  the parties need not be in one epoch: one sentence reports all differences
         """
         unreceived = [line for post in self.posts.values() for line in post.leftover()]
-        if loose and self.crossed:
+        if elastic and self.crossed:
             text = "the parties were not in one epoch all the time: a resumed run may differ"
             return [text, *unreceived]
         found = [

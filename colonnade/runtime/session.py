@@ -168,7 +168,7 @@ class Session:
         self.waits: dict[str, str] = {}
         self.ended = False
         for link in mesh.links.values():
-            link.loose = membership.elastic
+            link.elastic = membership.elastic
 
     @property
     def is_hub(self) -> bool:
@@ -380,7 +380,7 @@ class Session:
                 event.link.took(event)
                 self.hear(event.link.peer, event.content)
         elif isinstance(event, Up):
-            if event.anew:  # else the link has repaired itself
+            if event.restarted:  # else the link has repaired itself
                 self._came_up(event.link)
         elif isinstance(event, Down):
             self.log(f"lost the connection with '{event.link.peer}': {event.why}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from colonnade import config as configuration
 from colonnade import toml
 from colonnade.align import kinds_of, ristretto
-from colonnade.align.phase import keep, plainly
+from colonnade.align.phase import common_in_clear, keep
 from colonnade.assembly import from_catalogue, from_files
 from colonnade.config import Config
 from colonnade.data import own
@@ -76,7 +76,7 @@ def _rows_of(run: Config) -> Iterator[Check]:
         assembly = from_files(run) if run.files else from_catalogue(run)
         names = {n: party.names for n, party in assembly.parties.items() if party.names}
         if run.align is not None and names:
-            common = plainly(names, run.align)
+            common = common_in_clear(names, run.align)
             count = len(next(iter(common.values())))
             shares = ", ".join(f"{count / len(own):.0%} of {name}'s" for name, own in names.items())
             if count < run.align.minimum:
