@@ -35,7 +35,7 @@ from colonnade.config.federation import Member
 from colonnade.data.own import OwnFile
 from colonnade.errors import ConfigError, InputError, RoleFailed
 from colonnade.net import certs
-from colonnade.results.observer import Observer, Tally
+from colonnade.results.observer import Observer, Sums
 from colonnade.results.result import Result, read_json
 from colonnade.results.writer import ResultFile, Status
 from colonnade.role.progress import Meter
@@ -224,7 +224,7 @@ class _Supervisor:
         self.ready = 0.0
         self.events: SimpleQueue[tuple[Child, dict[str, Any]]] = SimpleQueue()
         self.meters = {name: Meter(party.labelled) for name, party in assembly.parties.items()}
-        self.ledger = Tally()
+        self.ledger = Sums()
         self.children: dict[str, Child] = {}
         self.warnings: list[str] = []
         self.ended = 0.0  # when the first process had nothing left to do

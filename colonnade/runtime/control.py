@@ -155,7 +155,7 @@ class Quit:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class Failure:
     """A party has failed of its own accord: nobody needs to wait for it."""
 
     party: str
@@ -164,13 +164,13 @@ class Trouble:
     refused: bool = False  # it is the one who hears this that may not take part
 
     @classmethod
-    def of(cls, error: ColonnadeError, me: str) -> Trouble:
+    def of(cls, error: ColonnadeError, me: str) -> Failure:
         """What others should know of an error at `me`, which may only pass on another party's."""
         if isinstance(error, RoleFailed) and error.party not in ("", me):
             return cls(error.party, error.error, error.text)
         return cls(me, type(error).__name__, str(error)[:TEXT_CHARACTERS])
 
-    def failure(self) -> RoleFailed:
+    def as_error(self) -> RoleFailed:
         """The same, as an error of the party that has heard of it."""
         said = f"'{self.party}' has stopped: {self.error}: {self.text}"
         return RoleFailed(said, self.party, self.error, self.text)

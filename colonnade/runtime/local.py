@@ -21,7 +21,7 @@ from colonnade.errors import ColonnadeError, Deadlock, PeerLost, RoleFailed
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive, random_state, set_random_state
 from colonnade.runtime.drive import failed, handed_over, where
-from colonnade.runtime.post import Attempt, Post, Sealed
+from colonnade.runtime.post import Post, Sealed, Turn
 from colonnade.wire import Kind, Ledger, Message, Peer, Recv, Value, Wire, codec
 from colonnade.wire.gate import Gate
 from colonnade.wire.record import Recorder
@@ -60,7 +60,7 @@ class Mailboxes:
         message.value = codec.decode(data)
         return len(data), hashlib.sha256(data).digest(), ()
 
-    def send(self, message: Message, sealed: Sealed, row: int, attempt: Attempt) -> None:
+    def send(self, message: Message, sealed: Sealed, row: int, turn: Turn) -> None:
         if self.recorder is not None:
             self.recorder.keep(row, message)
         lane = self.posts[message.receiver].lane(message.sender, message.kind.name)

@@ -45,6 +45,7 @@ from colonnade.runtime.control import (
     TICK,
     Bye,
     End,
+    Failure,
     GoBack,
     Going,
     Join,
@@ -53,7 +54,6 @@ from colonnade.runtime.control import (
     Place,
     Quit,
     Start,
-    Trouble,
     frames,
 )
 from colonnade.runtime.credit import Credit
@@ -470,14 +470,14 @@ class Session:
 
     def _tell_trouble(self, error: ColonnadeError) -> None:
         """The others should not wait for a party that has failed."""
-        trouble = Trouble.of(error, self.me)
-        if trouble.party != self.me and not self.is_hub:
+        failure = Failure.of(error, self.me)
+        if failure.party != self.me and not self.is_hub:
             return  # they know it from the hub
         with suppress(ColonnadeError, GoBack, Stopped):
             if self.is_hub:
-                self.tell_all(trouble)
+                self.tell_all(failure)
             else:
-                self.tell(self.hub, trouble)
+                self.tell(self.hub, failure)
 
     def _say_stopped(self) -> None:
         """Where the run stopped everybody has a checkpoint; the hub waits until they do."""

@@ -36,7 +36,7 @@ _text = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 # ---- what is counted -----------------------------------------------------------------------------
 
 
-class Tally:
+class Chain:
     """Messages in one direction between two parties, in one attempt."""
 
     __slots__ = ("_first", "_heads")
@@ -69,12 +69,12 @@ class Tally:
 class Both:
     """Both directions between a party and a peer, in one attempt."""
 
-    sent: Tally
-    received: Tally
+    sent: Chain
+    received: Chain
 
     def flow(self, attempt: int) -> Flow:
         sent, received = self.sent, self.received
-        heads = [tally.head(tally.count) or "" for tally in (sent, received)]
+        heads = [chain.head(chain.count) or "" for chain in (sent, received)]
         return Flow(attempt, sent.count, heads[0], received.count, heads[1])
 
 
@@ -95,7 +95,7 @@ class Traffic:
     def between(self, peer: str, attempt: int) -> Both:
         key = peer, attempt
         if key not in self._pairs:
-            self._pairs[key] = Both(Tally(), Tally())
+            self._pairs[key] = Both(Chain(), Chain())
         return self._pairs[key]
 
     def flows(self, peer: str) -> list[Flow]:

@@ -168,7 +168,7 @@ def test_an_absurd_chain_of_messages_makes_nobody_blame_an_honest_party(hop: int
     party in between."""
     progress = Progress(Schedule(1, 1, 1), torch.device("cpu"), labelled=False)
     party: Any = SimpleNamespace(progress=progress, checks=Checks("bank", None, progress))
-    party.device, party.frame = torch.device("cpu"), None
+    party.device, party.at_hand = torch.device("cpu"), None
     kind = Kind("x", (), reveals="nothing")
     message = Message("shop", "bank", kind, torch.zeros(()), 0, "setup", 0, 0, hop, 0.0)
     try:

@@ -767,9 +767,9 @@ def test_every_role_refuses_by_itself_before_a_single_message() -> None:
     wire, cfg = _Tapped(), easter.Easter()
     there, gone = Peer("b", wire), Peer("c", wire, present=False)
     with pytest.raises(MethodError, match="cannot hide the embeddings of 'a'"):
-        easter.passive_part(me, there, [gone], cfg).send(None)
+        easter.passive_share(me, there, [gone], cfg).send(None)
     with pytest.raises(MethodError, match="cannot hide the embeddings of 'b'"):
-        easter.active_part(me, [there, gone], cfg).send(None)
+        easter.active_share(me, [there, gone], cfg).send(None)
 
 
 def train_without(tree: dict[str, Any], absent: set[str]) -> dict[str, Party]:

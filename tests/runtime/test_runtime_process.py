@@ -17,7 +17,7 @@ from colonnade.errors import CodecError, ColonnadeError, Denied, PeerLost, RoleF
 from colonnade.net.frame import HEAD_BYTES
 from colonnade.role.progress import Stopped
 from colonnade.runtime import control
-from colonnade.runtime.control import Done, GoBack, Halt, Trouble
+from colonnade.runtime.control import Done, Failure, GoBack, Halt
 from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.playing import Playing
 from colonnade.runtime.protocol import NAMES, WORDS
@@ -257,10 +257,10 @@ def test_a_peer_that_takes_nothing_in_is_not_waited_for_for_ever(tmp_path: Path)
 def test_an_error_that_is_passed_on_stays_that_of_the_party_it_came_from(tmp_path: Path) -> None:
     """By its fields: a text that looks like it changes nothing."""
     own = Denied("'telco' has stopped: says its policy")
-    assert Trouble.of(own, "shop") == Trouble("shop", "Denied", str(own))
-    failure = Trouble("shop", "Denied", "its policy").failure()
+    assert Failure.of(own, "shop") == Failure("shop", "Denied", str(own))
+    failure = Failure("shop", "Denied", "its policy").as_error()
     assert str(failure) == "'shop' has stopped: Denied: its policy"
-    assert Trouble.of(failure, "bank") == Trouble("shop", "Denied", "its policy")
+    assert Failure.of(failure, "bank") == Failure("shop", "Denied", "its policy")
     for me, passed_on in [("bank", True), ("telco", False)]:
         it = case(me, tmp_path)
         with pytest.raises(RoleFailed), it.session.connected():
