@@ -57,7 +57,7 @@ class Anchor:
 
     @classmethod
     def of(cls, table: object) -> Anchor | None:
-        """From plain data; None if that is no anchor."""
+        """From plain data; None if that is not an anchor."""
         if not isinstance(table, Mapping):
             return None
         entries, last = table.get("entries"), table.get("hash")

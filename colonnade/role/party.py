@@ -369,8 +369,10 @@ class Party:
         return generator, torch.randperm(len(self.splits["train"]), generator=generator)
 
     def _pass_over_the_met(self, order: Tensor, sizes: list[int], start: int) -> int:
-        """The first step from here on none of whose rows has met other members under the weights
-        of now."""
+        """The next step with none of the rows that other members have met under these weights.
+
+        The weights are the present ones: a step changes them, and with them the answer.
+        """
         phase, _, _ = self.position
         met = [
             self._order(phase, epoch, shared=True)[1].split(sizes)[step]

@@ -95,7 +95,7 @@ class Fixed:
         if gone := before - absent:
             why = f"'{min(gone)}' was left behind, and the hub has it take part again"
         elif strangers := absent - frozenset(session.members):
-            why = f"'{min(strangers)}' is no member"
+            why = f"'{min(strangers)}' is not a member"
         elif session.patience.on_lost != "continue" or session.me in absent:
             why = 'only on_lost = "continue", in the federation file, lets a run leave somebody out'
         else:

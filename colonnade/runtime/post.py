@@ -158,7 +158,7 @@ class Post:
         """Send a message of a role, or raise and have sent nothing."""
         me = self._me
         if receiver not in self._peers:
-            raise KindError(f"'{me}' sent '{kind.name}' to '{receiver}', which is no peer")
+            raise KindError(f"'{me}' sent '{kind.name}' to '{receiver}', which is not a peer")
         phase, (_, epoch, step) = party.progress.phase, party.position
         # Rounds are those of training: keys agreed on again after a resume must not shift them.
         hop = party.progress.hop + (phase == "train" and not kind.paces)
@@ -309,7 +309,7 @@ class Post:
         try:
             yield
         except CodecError as error:
-            said = f"'{part.sender}' sent a '{part.kind}' that is no message: {error}"
+            said = f"'{part.sender}' sent a '{part.kind}' that is not a message: {error}"
             raise CodecError(said) from None
 
     def _close(self, part: Part, data: memoryview, lane: Lane, whole: bool) -> None:

@@ -198,13 +198,13 @@ def hear(session: Session, sender: str, name: str, text: str) -> None:
         session.refuse(sender, text)
         return
     if not _may_say(session, sender, word.said_by):
-        session.refuse(sender, f"'{sender}' said '{name}' to '{session.me}': not its to say")
+        session.refuse(sender, f"'{sender}' said '{name}' to '{session.me}', which it may not say")
         return
     word.handler(session, sender, said)
 
 
 def _may_say(session: Session, sender: str, said_by: Speaker) -> bool:
-    """Whether words of this row are the sender's to say to this party."""
+    """Whether the sender may say words of this row to this party."""
     if sender == session.hub:
         return said_by != "member"
     return said_by == "any" or (session.is_hub and said_by != "hub")

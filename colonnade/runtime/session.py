@@ -292,8 +292,11 @@ class Session:
         raise Stopped
 
     def refuse(self, sender: str, why: str) -> None:
-        """`sender` did what no honest process does. Between two members this is no reason to stop:
-        the hub would have to blame the one that tells it so."""
+        """Act on a sender that did what no honest process does: stop, or bar it.
+
+        A hub stops the run, and so does a member whose hub did it. A member only bars a fellow
+        member: if it stopped instead, the hub would blame it, since the hub did not see the deed.
+        """
         if self.is_hub or sender == self.hub:
             raise CodecError(why)
         self.mesh.bar(sender, why)

@@ -171,7 +171,7 @@ class Seal:
                 raise ValueError(f"it is of attempt {statement.attempt}, and speaks of others")
             return cls(statement, str(content["key"])[:64], str(content["signature"])[:128])
         except (ValueError, KeyError, TypeError) as error:
-            raise CodecError(f"a seal of a ledger that is none: {error}") from None
+            raise CodecError(f"a malformed seal: {error}") from None
 
     def holds(self) -> bool:
         """Whether the signature is one of the key over this very statement."""
@@ -214,10 +214,10 @@ def read(path: Path) -> Iterator[Seal]:
         try:
             content = json.loads(line)
             if not isinstance(content, dict):
-                raise CodecError("it is no table")
+                raise CodecError("it is not a table")
             yield Seal.read(content)
         except (ValueError, RecursionError, CodecError) as error:
-            raise RunError(f"{path}, line {number} is no seal: {error}") from None
+            raise RunError(f"{path}, line {number} is not a seal: {error}") from None
 
 
 def append(path: Path, made: Iterable[Seal]) -> None:

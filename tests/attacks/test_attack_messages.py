@@ -82,7 +82,7 @@ def check_finite(folder: Path) -> None:
         ("send_fewer_rows", "with batch = 49; 50 is due, in 'train', epoch 2, step 3"),
         ("send_one_row_for_all", "with batch = 1; 50 is due, in 'train', epoch 2, step 3"),
         ("send_another_width", "8 is due"),
-        ("send_no_rows_of_absurd_width", "that is no message: a tensor without elements"),
+        ("send_no_rows_of_absurd_width", "that is not a message: a tensor without elements"),
         ("send_another_dtype", "sent torch.float64 as 'embedding', declared as float32"),
         ("claim_another_epoch", "of epoch 8, step 3; 'party1' waits for that of epoch 2, step 3"),
         ("claim_its_set_up", "of its set-up; 'party1' waits for that of epoch 2, step 3"),

@@ -88,7 +88,7 @@ def test_what_was_begun_is_not_forgotten_when_all_go_back(tmp_path: Path) -> Non
         ((), ("telco",), "wait", 'only on_lost = "continue"'),
         ((), ("telco",), "stop", 'only on_lost = "continue"'),
         (("telco",), (), "continue", "'telco' was left behind"),
-        ((), ("post",), "continue", "'post' is no member"),
+        ((), ("post",), "continue", "'post' is not a member"),
         ((), ("shop",), "continue", 'only on_lost = "continue"'),
         ((), ("telco",), "continue", ""),
         (("telco",), ("telco",), "wait", ""),
@@ -154,7 +154,7 @@ def test_a_word_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("shop", "done", '{"account": []}'),
         ("shop", "saved", "{}"),
         ("shop", "join", '{"life": 3}'),
-        ("telco", "start", json.dumps(start(1))),  # not its to say
+        ("telco", "start", json.dumps(start(1))),  # which it may not say
         ("bank", "join", "{}"),
     ],
 )
@@ -195,7 +195,7 @@ def test_a_word_is_heard_from_those_alone_who_may_say_it(word: str, tmp_path: Pa
         return
     from_hub = WORDS[word].said_by == "hub"
     it = case("bank" if from_hub else "shop", tmp_path)
-    with pytest.raises(CodecError, match="not its to say"):
+    with pytest.raises(CodecError, match="which it may not say"):
         it.hear("telco" if from_hub else "bank", word, json.dumps(CONTENTS[word]))
 
 

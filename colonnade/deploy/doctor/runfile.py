@@ -23,7 +23,7 @@ MOST_NOTES = 24  # lines about one party's file
 
 
 def is_run(path: Path) -> bool:
-    """Whether it says what to run on this machine, and is no federation file."""
+    """Whether it says what to run on this machine, and is not a federation file."""
     try:
         return "method" in toml.load(path)
     except ConfigError:

@@ -114,8 +114,8 @@ class Console:
         found = self._kit / "startup" / "fed_admin.json"
         if not found.exists():
             raise RunError(
-                f"{self._kit} is no startup kit of somebody who submits: give --kit DIR, as "
-                "`colonnade nvflare provision` has made it"
+                f"{self._kit} is not the startup kit of somebody who may submit: give --kit DIR, "
+                "as `colonnade nvflare provision` has made it"
             )
         user = read_json(found)["admin"]["username"]
         logging.getLogger("nvflare").addHandler(logging.NullHandler())  # it tells us by errors
