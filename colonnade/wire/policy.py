@@ -127,8 +127,7 @@ class Policy:
     def template(kinds: Iterable[Kind], peer: str = "bank") -> str:
         """A policy file to start from: every Kind, what it reveals, and the possible limits."""
         parts = [
-            "# What may leave this party. A Kind that is not named here may not leave.\n"
-            "# A limit that is omitted does not apply.\n"
+            "# What may leave this party: only the Kinds named here, each within its limits.\n"
         ]
         for kind in kinds:
             reveals = "".join(c if c.isprintable() else " " for c in kind.reveals)
