@@ -37,7 +37,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from colonnade.errors import ConfigError, MethodError
+from colonnade.errors import ConfigError, MethodError, unknown
 from colonnade.methods.parts.mean import Mean
 from colonnade.metrics.leakage import label_leak
 from colonnade.models import head, network
@@ -369,10 +369,8 @@ def cast(parties: Sequence[str], holder: str, options: Easter) -> dict[str, str]
     roles = active_and_passives(parties, holder, options)
     check_hidden([name for name in parties if name != holder], options)
     if strangers := [name for name in options.weights if name not in parties]:
-        there = ", ".join(parties)
-        raise ConfigError(
-            [f"easter.weights.{name}: no such party; there are {there}" for name in strangers]
-        )
+        where = "in easter.weights"
+        raise ConfigError([unknown(name, parties, where, "party") for name in strangers])
     return roles
 
 

@@ -32,7 +32,7 @@ from colonnade.assembly import (
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY, Column, Preparation, Split
 from colonnade.data.own import Own
-from colonnade.errors import DataError, RunError
+from colonnade.errors import DataError, RunError, unknown
 from colonnade.journal import RunJournal
 from colonnade.owner import private
 from colonnade.partition import View
@@ -223,7 +223,7 @@ class Trained:
                 "as .npy, or .csv of numbers"
             )
         if strangers := [name for name in files if name not in known]:
-            raise DataError(f"{', '.join(strangers)}: no such party; there are {', '.join(known)}")
+            raise DataError("; ".join(unknown(n, known, "in this run", "party") for n in strangers))
         if both := [name for name in files if name in absent]:
             raise DataError(f"{', '.join(both)}: absent, and yet rows are given; omit them")
         method = self.config.found.method
@@ -322,10 +322,8 @@ class Trained:
             parties = {POOLED: self._pooled(parties)}
         strangers = [name for name in parties if name not in self.result["parties"]]
         if strangers:
-            raise DataError(
-                f"{', '.join(strangers)}: no party of this run; it has "
-                f"{', '.join(self.result['parties'])}"
-            )
+            known = self.result["parties"]
+            raise DataError("; ".join(unknown(n, known, "in this run", "party") for n in strangers))
         if both := [name for name in parties if name in absent]:
             raise DataError(f"{', '.join(both)}: absent, and yet rows are given; omit them")
         rows: dict[str, tuple[Tensor | None, Tensor]] = {}

@@ -35,7 +35,6 @@ from colonnade.runtime.control import (
     StopAt,
 )
 from colonnade.wire import Recv
-from colonnade.wire.ledger import AWAY
 
 if TYPE_CHECKING:
     from colonnade.runtime.session import Session
@@ -334,8 +333,8 @@ def _newest(session: Session) -> str:
 def _note_away(session: Session, names: Iterable[str]) -> None:
     """In the ledger too: what was sent to them, or by them, may be lost."""
     for name in names:
-        text = AWAY.format(name)
-        session.post.ledger.note(text)
+        text = f"'{name}' was away at the end"
+        session.post.ledger.note(text, away=name)
         session.remark(text)
 
 

@@ -69,8 +69,7 @@ def _rows_of(run: Config) -> Iterator[Check]:
         try:
             ristretto.library()
         except MethodError as error:
-            said, _, move = str(error).partition(": ")
-            yield Check("alignment", "problem", said, move)
+            yield Check("alignment", "problem", error.said, error.move)
             return
     try:
         assembly = from_files(run) if run.files else from_catalogue(run)
