@@ -81,6 +81,14 @@ class PartitionError(InputError):
 class MethodError(InputError):
     """A method that cannot be found, loaded or cast over these parties."""
 
+    def __init__(self, said: str, move: str = "") -> None:
+        """
+        said  what is wrong
+        move  what to do about it, where that is one thing to type
+        """
+        self.said, self.move = said, move
+        super().__init__(f"{said}: {move}" if move else said)
+
 
 class CertificateError(InputError):
     """A key or certificate that cannot be read, made or trusted."""

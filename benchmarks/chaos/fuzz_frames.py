@@ -42,7 +42,7 @@ class Me:
     name, position = "shop", ("train", 0, 0)
     progress: Any = SimpleNamespace(phase="train", hop=0, clock=0.0, position=position, steps=0)
     checks = Checks("shop", None, progress)
-    frame, splits = None, ()
+    at_hand, splits = None, ()
 
 
 def post(me: str, mesh: Any = None) -> Post:

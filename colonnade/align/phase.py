@@ -90,7 +90,7 @@ def fingerprint(ids: Sequence[str], party: str, options: Alignment) -> str:
     return f"{digest[:8]} {digest[8:16]}"
 
 
-def plainly(names: Mapping[str, Sequence[str]], options: Alignment) -> dict[str, Tensor]:
+def common_in_clear(names: Mapping[str, Sequence[str]], options: Alignment) -> dict[str, Tensor]:
     """What the intersection must be, by party: for simulations, where one process has all ids."""
     ids = {
         party: normalise(own, party, casefold=options.casefold, most=options.most)

@@ -50,8 +50,8 @@ def library() -> Any:
         return importlib.import_module("rbcl")
     except ImportError as error:
         raise MethodError(
-            f"to find the common rows a package is needed that is not installed ({error}): "
-            "pip install '.[psi]' in a checkout of Colonnade, else 'colonnade[psi]'"
+            f"to find the common rows a package is needed that is not installed ({error})",
+            "pip install '.[psi]' in a checkout of Colonnade, else 'colonnade[psi]'",
         ) from error
 
 

@@ -13,7 +13,7 @@ from colonnade.assembly.cast import Assembly, assembled
 from colonnade.assembly.holding import POOLED, Holding, held_out_ids, holding_of
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY, Dataset, Split
-from colonnade.errors import ConfigError, DataError
+from colonnade.errors import ConfigError, DataError, unknown
 from colonnade.partition import Part, Partition, View
 from colonnade.role.seeds import derive
 
@@ -138,7 +138,7 @@ def _names(config: Config, parts: int, groups: Sequence[str]) -> list[str]:
         strangers = [name for name in further if name not in first]
         if strangers:
             raise ConfigError(
-                [f"[parties.{n}]: no such group; there are {', '.join(groups)}" for n in strangers]
+                [unknown(n, groups, f"for [parties.{n}]", "group") for n in strangers]
             )
         return [*first, *groups]
     count = parts + run.label_only
@@ -157,9 +157,7 @@ def _holder(config: Config, names: Sequence[str]) -> str:
     if not wanted or config.found.method.rows.pooled(config.options):
         return names[0]
     if wanted not in names:
-        raise ConfigError(
-            [f"label_holder = '{wanted}': no such party; there are {', '.join(names)}"]
-        )
+        raise ConfigError([unknown(wanted, names, "as label_holder", "party")])
     if config.run.label_only and wanted != names[0]:
         raise ConfigError(
             [f"label_only = true makes the first party, '{names[0]}', hold the labels"]

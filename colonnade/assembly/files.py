@@ -28,7 +28,7 @@ from torch import Tensor
 
 from colonnade import data
 from colonnade.align import normalise
-from colonnade.align.phase import COMMON, plainly
+from colonnade.align.phase import COMMON, common_in_clear
 from colonnade.assembly.cast import Assembly, assembled, schedule_of
 from colonnade.assembly.holding import (
     POOLED,
@@ -132,7 +132,7 @@ def from_files(config: Config) -> Assembly:
     }
     names = {party: own.ids for party, own in found.items()} if config.align is not None else {}
     if method.rows.pooled(config.options):
-        common = plainly({party: own.ids for party, own in found.items()}, config.asked)
+        common = common_in_clear({party: own.ids for party, own in found.items()}, config.asked)
         alike = {party: holdings[party].only(common[party]) for party in holdings}
         holdings, holder, names = {POOLED: pool(alike, holder)}, POOLED, {}
     assembly = assembled(config, holdings, holder, classes, OWN_FILES, names)
@@ -153,7 +153,7 @@ def names_of(config: Config) -> dict[str, list[str]]:
     pooled = method.rows.pooled(config.options)
     if not pooled and (config.align is None or method.rows.all_rows):
         return ids
-    common = plainly(ids, config.asked)
+    common = common_in_clear(ids, config.asked)
     named = {party: [ids[party][row] for row in rows.tolist()] for party, rows in common.items()}
     return {POOLED: next(iter(named.values()))} if pooled else named
 

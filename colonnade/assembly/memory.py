@@ -23,7 +23,7 @@ from colonnade.assembly.holding import (
 )
 from colonnade.config import Config, Data, check_name, same_but_for_case
 from colonnade.data import IN_MEMORY, Column, Split
-from colonnade.errors import ConfigError, DataError
+from colonnade.errors import ConfigError, DataError, unknown
 from colonnade.role.seeds import derive
 
 
@@ -99,7 +99,7 @@ def _check_names(config: Config, parties: Mapping[str, Any]) -> None:
     problems = [p for name in parties for p in check_name(name, "party name")]
     problems += same_but_for_case(parties)
     problems += [
-        f"[parties.{name}]: no such party among {', '.join(parties)}"
+        unknown(name, parties, "for a table in [parties]", "party")
         for name in config.parties
         if name not in parties
     ]
@@ -158,7 +158,7 @@ def _read_test(test: Mapping[str, Any], given: Mapping[str, Given]) -> dict[str,
         raise DataError(f"test has no rows of {', '.join(missing)}: give every party's")
     if strangers := [name for name in test if name not in given]:
         raise DataError(
-            f"test has rows of {', '.join(strangers)}: no such party among {', '.join(given)}"
+            "; ".join(unknown(n, given, "for rows in test", "party") for n in strangers)
         )
     later = {name: _read(name, test[name], rows.columns) for name, rows in given.items()}
     for name, rows in given.items():

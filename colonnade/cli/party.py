@@ -28,7 +28,7 @@ from colonnade.deploy.setup import Setup, check_data, prepare, read_rows
 from colonnade.errors import ColonnadeError, RunError
 from colonnade.results.observer import Observer, Traffic
 from colonnade.role.progress import Meter
-from colonnade.runtime.control import Trouble
+from colonnade.runtime.control import Failure
 from colonnade.wire.policy import Policy
 
 METER_SECONDS = 0.5
@@ -81,7 +81,7 @@ def _predict(arguments: argparse.Namespace) -> None:
     if file is not None:
         alone = shared.run.found.method.predicts_alone
         own, ids = member_predict.rows_for(file, arguments.name, arguments.predict, alone)
-        out = (member_predict.foretell_alone if alone else member_predict.foretell)(
+        out = (member_predict.predict_alone if alone else member_predict.predict)(
             prepared(arguments, shared, own),
             arguments.predict,
             ids,
@@ -137,7 +137,7 @@ def _supervised(arguments: argparse.Namespace) -> None:
         _end_with_parent()
         member.take_part(setup, out_of(arguments, setup), events)
     except ColonnadeError as error:
-        events.failed(Trouble.of(error, arguments.name))
+        events.failed(Failure.of(error, arguments.name))
         raise
 
 
@@ -170,9 +170,9 @@ class Events(Observer):
     def epoch(self, party: str, row: Mapping[str, Any]) -> None:
         self._write({"epoch": dict(row), "bytes": self._ledger.bytes})
 
-    def failed(self, trouble: Trouble) -> None:
+    def failed(self, failure: Failure) -> None:
         """The last event: which party has failed of its own accord, this one or another."""
-        self._write({"failed": {"party": trouble.party, "error": trouble.error}})
+        self._write({"failed": {"party": failure.party, "error": failure.error}})
 
     def ended(self) -> None:
         self._ended.set()

@@ -51,7 +51,7 @@ def forbidden(
     for kind, rule in policy.allow.items():
         for peer in rule.to or ():
             if peer not in members:
-                said = f"allow.{kind}.to names '{peer}', which is no member"
+                said = f"allow.{kind}.to names '{peer}', which is not a member"
                 yield said, f"one of {', '.join(members)}"
         if rule.min_members > len(members):
             said = f"allow.{kind} asks for {rule.min_members} members; there are {len(members)}"

@@ -81,7 +81,7 @@ def rows_for(
 
 
 @private()
-def foretell(
+def predict(
     setup: Setup,
     run: Path,
     ids: list[str],
@@ -159,7 +159,7 @@ def _role(
 
 
 @private()
-def foretell_alone(
+def predict_alone(
     setup: Setup,
     run: Path,
     ids: list[str],

@@ -176,7 +176,7 @@ class Records:
         return ""
 
     def check_account(self, sender: str, told: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What a party tells of its work, if it is its to tell."""
+        """What a party tells of its own work; refused where it speaks for others."""
         setup, settings = self._setup, self._setup.settings
         method, holder = settings.found.method, setup.federation.holder
         return check(told, Speaker.of(sender, method, settings.options, setup.cast, holder))

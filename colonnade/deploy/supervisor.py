@@ -27,7 +27,7 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol
 
-from colonnade.align.phase import plainly
+from colonnade.align.phase import common_in_clear
 from colonnade.assembly import Assembly, OwnRows, ids_of, save_rows
 from colonnade.config import Config
 from colonnade.config import federation as federations
@@ -35,7 +35,7 @@ from colonnade.config.federation import Member
 from colonnade.data.own import OwnFile
 from colonnade.errors import ConfigError, InputError, RoleFailed
 from colonnade.net import certs
-from colonnade.results.observer import Observer, Tally
+from colonnade.results.observer import Observer, Sums
 from colonnade.results.result import Result, read_json
 from colonnade.results.writer import ResultFile, Status
 from colonnade.role.progress import Meter
@@ -94,7 +94,7 @@ class Child:
                     pipe.close()
 
 
-def launch(
+def train_in_processes(
     settings: Config,
     assembly: Assembly,
     folder: Path,
@@ -224,7 +224,7 @@ class _Supervisor:
         self.ready = 0.0
         self.events: SimpleQueue[tuple[Child, dict[str, Any]]] = SimpleQueue()
         self.meters = {name: Meter(party.labelled) for name, party in assembly.parties.items()}
-        self.ledger = Tally()
+        self.ledger = Sums()
         self.children: dict[str, Child] = {}
         self.warnings: list[str] = []
         self.ended = 0.0  # when the first process had nothing left to do
@@ -412,7 +412,7 @@ def _joined(
             shutil.copytree(place / "weights", target, dirs_exist_ok=True)
     if settings.align is not None:  # as the processes have done with their copies
         names = {name: party.names for name, party in assembly.parties.items() if party.names}
-        for name, common in plainly(names, settings.align).items():
+        for name, common in common_in_clear(names, settings.align).items():
             assembly.parties[name].take(common)
     hub = hub_of(settings, assembly)
     told: dict[str, list[str]] = {

@@ -12,8 +12,8 @@ run.py        what one run of the party uses of it
 from colonnade.journal.counts import Tally
 from colonnade.journal.journal import Anchor, Journal, default_place
 from colonnade.journal.met import Meetings
+from colonnade.journal.records import Names
 from colonnade.journal.releases import Releases
-from colonnade.journal.rows import Names
 from colonnade.journal.run import RunJournal
 from colonnade.journal.steps import Steps
 

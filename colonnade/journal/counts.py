@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.journal.journal import Journal
-from colonnade.journal.rows import Names
+from colonnade.journal.records import Names
 
 
 class Tally:

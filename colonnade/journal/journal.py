@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.errors import JournalError
-from colonnade.journal.rows import Lists, Names, named, named_by_content
+from colonnade.journal.records import Lists, Names, named, named_by_content
 from colonnade.owner import data_folder
 
 FILE, ROWS = "journal.jsonl", "rows"
@@ -57,7 +57,7 @@ class Anchor:
 
     @classmethod
     def of(cls, table: object) -> Anchor | None:
-        """From plain data; None if that is no anchor."""
+        """From plain data; None if that is not an anchor."""
         if not isinstance(table, Mapping):
             return None
         entries, last = table.get("entries"), table.get("hash")

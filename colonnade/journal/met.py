@@ -16,7 +16,7 @@ import numpy as np
 
 from colonnade.errors import Untrusted
 from colonnade.journal.journal import Journal
-from colonnade.journal.rows import Names
+from colonnade.journal.records import Names
 
 
 class Meetings:

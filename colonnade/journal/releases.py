@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from colonnade.journal.journal import Journal
-from colonnade.journal.rows import Names
+from colonnade.journal.records import Names
 
 
 class Releases:

@@ -20,8 +20,8 @@ from torch import Tensor
 from colonnade.errors import BudgetSpent, JournalError
 from colonnade.journal.counts import Tally
 from colonnade.journal.journal import Journal
+from colonnade.journal.records import Names
 from colonnade.journal.releases import Releases
-from colonnade.journal.rows import Names
 
 SIMULATED = "journal"  # the folder in a simulation's run folder
 

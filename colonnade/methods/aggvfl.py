@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from colonnade.errors import ConfigError
+from colonnade.errors import ConfigError, unknown
 from colonnade.methods.parts.scoring import whole_network
 from colonnade.metrics.leakage import label_leak
 from colonnade.role.method import About, Method, Role, active_and_passives
@@ -151,10 +151,8 @@ def known_parties(parties: Sequence[str], holder: str, options: AggVFL) -> dict[
     """The usual cast, if local_steps names nobody else."""
     strangers = [name for name in options.local_steps if name not in parties]
     if strangers:
-        there = ", ".join(parties)
-        raise ConfigError(
-            [f"aggvfl.local_steps.{name}: no such party; there are {there}" for name in strangers]
-        )
+        where = "in aggvfl.local_steps"
+        raise ConfigError([unknown(name, parties, where, "party") for name in strangers])
     return active_and_passives(parties, holder, options)
 
 

@@ -37,7 +37,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from colonnade.errors import ConfigError, MethodError
+from colonnade.errors import ConfigError, MethodError, unknown
 from colonnade.methods.parts.mean import Mean
 from colonnade.metrics.leakage import label_leak
 from colonnade.models import head, network
@@ -103,7 +103,7 @@ async def passive(me: Party, active: Peer, passives: list[Peer], cfg: Easter) ->
             "members under the same weights: such a run cannot go on without a party. Begin a new "
             "one, with another --out"
         )
-    part = await passive_part(me, active, passives, cfg)
+    share = await passive_share(me, active, passives, cfg)
     embed, decide = models_of(me, cfg)
     mean = mean_of(me, me.name, cfg)
     optimizer = me.optimizer(embed, decide)
@@ -112,7 +112,7 @@ async def passive(me: Party, active: Peer, passives: list[Peer], cfg: Easter) ->
             embedding = embed(batch.x)
             if cfg.stand_in == "mean":
                 mean.add(embedding.detach())
-            passive_send(active, part, embedding.detach(), Moment(*me.position))  # 1.
+            passive_send(active, share, embedding.detach(), Moment(*me.position))  # 1.
             shared = (await active.recv(GLOBAL)).requires_grad_()  # 2. wait for E
             prediction = decide(shared)
             active.send(PREDICTION, prediction.detach())  # 3. send R_k
@@ -123,17 +123,17 @@ async def passive(me: Party, active: Peer, passives: list[Peer], cfg: Easter) ->
             if cfg.gradient == "joint":
                 active.send(HEAD_GRADIENT, gradient)
                 gradient = await active.recv(JOINT_GRADIENT)
-            back_propagate(embedding, gradient, part, cfg)  # … and through h_k
+            back_propagate(embedding, gradient, share, cfg)  # … and through h_k
             optimizer.step()
         if cfg.stand_in == "mean":
             with me.evaluating():
-                active.send(MEAN, part.weight * mean.value())  # 6.
+                active.send(MEAN, share.weight * mean.value())  # 6.
         for split in me.evaluations:
-            await passive_rows(me, active, part, cfg, split, send=True)
+            await passive_rows(me, active, share, cfg, split, send=True)
 
 
 async def active(me: Party, passives: list[Peer], cfg: Easter) -> None:
-    part = await active_part(me, passives, cfg)
+    share = await active_share(me, passives, cfg)
     embed, decide = models_of(me, cfg)
     means = {peer: mean_of(me, peer.name, cfg) for peer in passives}
     passives = present(passives)
@@ -142,7 +142,7 @@ async def active(me: Party, passives: list[Peer], cfg: Easter) -> None:
         for batch in me.batches():
             moment = Moment(*me.position)
             embedding = embed(batch.x)  # 1.
-            shared = await active_mean(passives, part, embedding.detach(), moment, cfg)
+            shared = await active_mean(passives, share, embedding.detach(), moment, cfg)
             for peer in passives:
                 peer.send(GLOBAL, shared.detach())  # 2. E, to everybody
             shared.requires_grad_()
@@ -160,7 +160,7 @@ async def active(me: Party, passives: list[Peer], cfg: Easter) -> None:
                 gradient = torch.stack(gradients).sum(0)
                 for peer in passives:
                     peer.send(JOINT_GRADIENT, gradient)
-            back_propagate(embedding, gradient, part, cfg)  # 5. through h_0
+            back_propagate(embedding, gradient, share, cfg)  # 5. through h_0
             optimizer.step()
             for name, loss in zip([me.name, *(p.name for p in passives)], losses, strict=True):
                 me.log(of=name, loss=loss)
@@ -170,25 +170,25 @@ async def active(me: Party, passives: list[Peer], cfg: Easter) -> None:
             for peer in passives:
                 means[peer].replace(await peer.recv(MEAN))  # 6.
         for split in me.evaluations:
-            for name, logits in (await active_rows(me, passives, part, cfg, split)).items():
+            for name, logits in (await active_rows(me, passives, share, cfg, split)).items():
                 me.score(split, logits, of=name)
 
 
 async def passive_predict(
     me: Party, active: Peer, passives: list[Peer], cfg: Easter, split: str
 ) -> Tensor:
-    part = await passive_part(me, active, passives, cfg)
-    return await passive_rows(me, active, part, cfg, split, send=False)
+    share = await passive_share(me, active, passives, cfg)
+    return await passive_rows(me, active, share, cfg, split, send=False)
 
 
 async def active_predict(me: Party, passives: list[Peer], cfg: Easter, split: str) -> Tensor:
-    part = await active_part(me, passives, cfg)
-    rows = await active_rows(me, present(passives), part, cfg, split, receive=False)
+    share = await active_share(me, passives, cfg)
+    rows = await active_rows(me, present(passives), share, cfg, split, receive=False)
     return rows[me.name]
 
 
 async def passive_rows(
-    me: Party, active: Peer, part: Part, cfg: Easter, split: str, send: bool
+    me: Party, active: Peer, share: Share, cfg: Easter, split: str, send: bool
 ) -> Tensor:
     """R_k of all rows of a split; sent to the active party where it is to be scored."""
     embed, decide = models_of(me, cfg)
@@ -196,7 +196,7 @@ async def passive_rows(
     with me.evaluating():
         for number, batch in enumerate(me.rows(split)):
             moment = Moment(f"eval/{split}", me.position[1], number)
-            passive_send(active, part, embed(batch.x), moment)
+            passive_send(active, share, embed(batch.x), moment)
             logits.append(decide(await active.recv(GLOBAL)))
             if send:
                 active.send(PREDICTION, logits[-1])
@@ -204,7 +204,7 @@ async def passive_rows(
 
 
 async def active_rows(
-    me: Party, passives: list[Peer], part: Part, cfg: Easter, split: str, receive: bool = True
+    me: Party, passives: list[Peer], share: Share, cfg: Easter, split: str, receive: bool = True
 ) -> dict[str, Tensor]:
     """R_0 of all rows of a split, and where they are sent, R_k of every passive party."""
     embed, decide = models_of(me, cfg)
@@ -213,7 +213,7 @@ async def active_rows(
     with me.evaluating():
         for number, batch in enumerate(me.rows(split)):
             moment = Moment(f"eval/{split}", me.position[1], number)
-            shared = await active_mean(passives, part, embed(batch.x), moment, cfg)
+            shared = await active_mean(passives, share, embed(batch.x), moment, cfg)
             for peer in passives:
                 peer.send(GLOBAL, shared)
             logits[me.name].append(decide(shared))
@@ -226,27 +226,27 @@ async def active_rows(
 
 
 @dataclass(frozen=True)
-class Part:
-    """One party's part in the mean."""
+class Share:
+    """One party's share in the mean."""
 
     sum: SecureSum
     parties: int  # C, those that something stands in for included
     weight: float  # what E_k is multiplied by before it is sent
-    share: float  # dE/dE_k, as h_k is trained with it
+    derivative: float  # dE/dE_k, as h_k is trained with it
     absent: Tensor | None = None  # what stands in for all absent parties, (dim,)
 
 
-async def passive_part(me: Party, active: Peer, passives: Sequence[Peer], cfg: Easter) -> Part:
+async def passive_share(me: Party, active: Peer, passives: Sequence[Peer], cfg: Easter) -> Share:
     there, members = present(passives), members_of([active, *passives], cfg)
     check_hidden([me.name, *(peer.name for peer in there)], cfg)
     kind = kind_of(cfg, len(there) + 1)
     total = SecureSum(me, kind)
     if cfg.mask != "none":
         total = await agree(me, active, active.name, there, kind, cfg)
-    return Part(total, *weights_of(me, members, cfg))
+    return Share(total, *weights_of(me, members, cfg))
 
 
-async def active_part(me: Party, passives: Sequence[Peer], cfg: Easter) -> Part:
+async def active_share(me: Party, passives: Sequence[Peer], cfg: Easter) -> Share:
     there, members = present(passives), members_of(passives, cfg)
     check_hidden([peer.name for peer in there], cfg)
     kind = kind_of(cfg, len(there))
@@ -255,7 +255,7 @@ async def active_part(me: Party, passives: Sequence[Peer], cfg: Easter) -> Part:
         total = await agree(me, None, me.name, there, kind, cfg)
     gone = [mean_of(me, peer.name, cfg).value() for peer in members if not peer.present]
     absent = torch.stack(gone).sum(0) if gone else None
-    return Part(total, *weights_of(me, members, cfg), absent)
+    return Share(total, *weights_of(me, members, cfg), absent)
 
 
 async def agree(
@@ -316,28 +316,28 @@ def weights_of(me: Party, others: Sequence[Peer], cfg: Easter) -> tuple[int, flo
     return len(names), weight, weight / len(names) if cfg.aggregate == "mean" else weight
 
 
-def passive_send(active: Peer, part: Part, embedding: Tensor, moment: Moment) -> None:
+def passive_send(active: Peer, share: Share, embedding: Tensor, moment: Moment) -> None:
     """E_k with its weight, masked."""
-    weighted = embedding if part.weight == 1.0 else part.weight * embedding
-    part.sum.send(active, weighted, moment)
+    weighted = embedding if share.weight == 1.0 else share.weight * embedding
+    share.sum.send(active, weighted, moment)
 
 
 async def active_mean(
-    passives: Sequence[Peer], part: Part, embedding: Tensor, moment: Moment, cfg: Easter
+    passives: Sequence[Peer], share: Share, embedding: Tensor, moment: Moment, cfg: Easter
 ) -> Tensor:
     """E from the active party's own embedding and the sum over the passive ones, (batch, dim)."""
-    weighted = embedding if part.weight == 1.0 else part.weight * embedding
-    total = await part.sum.receive(passives, moment, own=weighted, shape=embedding.shape)
-    if part.absent is not None:
-        total = total + part.absent
-    return total / part.parties if cfg.aggregate == "mean" else total
+    weighted = embedding if share.weight == 1.0 else share.weight * embedding
+    total = await share.sum.receive(passives, moment, own=weighted, shape=embedding.shape)
+    if share.absent is not None:
+        total = total + share.absent
+    return total / share.parties if cfg.aggregate == "mean" else total
 
 
-def back_propagate(embedding: Tensor, gradient: Tensor | None, part: Part, cfg: Easter) -> None:
-    """h_k learns from dL/dE through its own part of E; with "none" it stays as it was drawn."""
+def back_propagate(embedding: Tensor, gradient: Tensor | None, share: Share, cfg: Easter) -> None:
+    """h_k learns from dL/dE through its own share of E; with "none" it stays as it was drawn."""
     if cfg.gradient != "none":
         assert gradient is not None
-        embedding.backward(part.share * gradient)
+        embedding.backward(share.derivative * gradient)
 
 
 def loss_of(prediction: Tensor, labels: Tensor, cfg: Easter) -> Tensor:
@@ -369,10 +369,8 @@ def cast(parties: Sequence[str], holder: str, options: Easter) -> dict[str, str]
     roles = active_and_passives(parties, holder, options)
     check_hidden([name for name in parties if name != holder], options)
     if strangers := [name for name in options.weights if name not in parties]:
-        there = ", ".join(parties)
-        raise ConfigError(
-            [f"easter.weights.{name}: no such party; there are {there}" for name in strangers]
-        )
+        where = "in easter.weights"
+        raise ConfigError([unknown(name, parties, where, "party") for name in strangers])
     return roles
 
 

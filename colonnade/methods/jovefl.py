@@ -37,7 +37,7 @@ from typing import Any, Literal
 from torch import Tensor
 from torch.nn import functional as F
 
-from colonnade.errors import ConfigError, MethodError
+from colonnade.errors import ConfigError, MethodError, unknown
 from colonnade.methods.parts import aggregation, optimizers, participation, rates
 from colonnade.methods.parts.chains import (
     ALONE,
@@ -304,8 +304,7 @@ def cast(parties: Sequence[str], holder: str, options: JoVeFL) -> dict[str, str]
     """All are clients but the party called "server", which brings no rows."""
     clients = {name: "client" for name in parties if name != SERVER}
     if strangers := [n for n in (*options.away, *options.pace) if n not in clients]:
-        there = ", ".join(clients)
-        raise ConfigError([f"jovefl: no client '{n}'; there are {there}" for n in strangers])
+        raise ConfigError([unknown(n, clients, "in [jovefl]", "client") for n in strangers])
     if options.share in ("nothing", "data"):
         return clients
     if options.quorum > len(clients):

@@ -74,7 +74,7 @@ def attack(
             made = theirs.eval()(seen.permute(0, 3, 1, 2).float())
         assert me.preparation is not None
         made = made[..., tile.top : tile.bottom, tile.left : tile.right]
-        me.exhibits[victim] = me.preparation.to_pixels(made).cpu()
+        me.reconstructions[victim] = me.preparation.to_pixels(made).cpu()
 
 
 def _enlarged(me: Party, mosaic: Mosaic, number: int) -> tuple[tuple[int, int, int], Rectangle]:
@@ -113,7 +113,7 @@ def score(parties: Mapping[str, Party], folder: Path) -> dict[str, dict[str, flo
     decibels: dict[str, float] = {}
     pictures: dict[str, Tensor] = {}
     for attacker in parties.values():
-        for victim, made in attacker.exhibits.items():
+        for victim, made in attacker.reconstructions.items():
             truth = parties[victim].splits["test"].x[: len(made)].cpu()
             shares = [x.float() / 255 for x in (truth, made)]
             similar[victim] = float(ssim(*shares).mean())

@@ -1,4 +1,8 @@
-"""EASTER's two small convolutional networks (§4.7), as embedding networks h: image → d."""
+"""EASTER's two small convolutional networks, as embedding networks h: image → d.
+
+The paper names a CNN of two convolutions and two fully connected layers, and a LeNet of three
+convolutions, one pooling and three fully connected layers; widths and kernels are our defaults.
+"""
 
 from __future__ import annotations
 

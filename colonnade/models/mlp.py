@@ -20,8 +20,10 @@ def mlp(
 ) -> nn.Sequential:
     """`hidden` layers, then `out` features: (batch, *shape) → (batch, out).
 
-    The default is EASTER's (§4.7), FC 256 ReLU → FC d ReLU. FedEmb's eight layers (§3.2) are
-    `mlp((98,), 10, hidden=(128,) * 7, activated=False)`, cut in the middle at "layer4".
+    The default is EASTER's MLP of three layers, FC 256 ReLU → FC d ReLU and its head; 256 is ours.
+    FedEmb's "8-layer MLP with 128 neurons in each hidden layer" is
+    `mlp((98,), 10, hidden=(128,) * 7, activated=False)`; that it is cut in the middle, at "layer4",
+    is our default.
     """
     widths = [prod(shape), *hidden, out]
     depth = len(widths) - 1

@@ -26,7 +26,7 @@ from colonnade.net.frame import FRAME_BYTES, PROTOCOL, Control, Frame, Hello, Pa
 WINDOW_BYTES = 8 << 20  # sent and not yet taken in by the peer
 WINDOW_FRAMES = 1024
 # The same in elastic runs, where a busy peer must not block a sender
-LOOSE_BYTES, LOOSE_FRAMES = 48 << 20, 32 * 1024
+ELASTIC_BYTES, ELASTIC_FRAMES = 48 << 20, 32 * 1024
 ACK_BYTES, ACK_FRAMES = WINDOW_BYTES // 4, WINDOW_FRAMES // 16
 EARLY_FRAMES = 256
 GAP_SECONDS = 2.0
@@ -54,10 +54,10 @@ class Arrived:
 
 @dataclass(frozen=True, slots=True)
 class Up:
-    """A connection is up; `anew`: there is a new process at its other end."""
+    """A connection is up; `restarted`: there is a new process at its other end."""
 
     link: Link
-    anew: bool
+    restarted: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +120,7 @@ class Link:
         self.since = time.monotonic()  # when the link last came up or went down
         self.trouble = "it has not been reached yet"
         self.barred = ""  # why this peer is not talked with any more
-        self.loose = False  # elastic: a sender waits for nobody, see `_full`
+        self.elastic = False  # a sender waits for nobody, see `_full`
         self._incarnation, self._inbox, self._route = incarnation, inbox, route
         self._lock = threading.RLock()  # whoever gets a frame may take it in at once
         self._peer_incarnation = b""
@@ -174,8 +174,8 @@ class Link:
         with self._lock:
             if self.barred:
                 raise CodecError(self.barred)
-            anew = hello.incarnation != self._peer_incarnation
-            if anew:
+            restarted = hello.incarnation != self._peer_incarnation
+            if restarted:
                 self._peer_incarnation = hello.incarnation
                 self.life += 1
                 self._reset()
@@ -189,7 +189,7 @@ class Link:
             self._catch_up()
             self.since, self.trouble = time.monotonic(), ""
             self._spoke = self._heard = self.since
-            self._inbox.put(Up(self, anew))
+            self._inbox.put(Up(self, restarted))
         if before is not None:
             before.close()
 
@@ -283,7 +283,7 @@ class Link:
 
         A peer that has gone in the middle of a large message may never take it in: the rest is kept
         here until the link is repaired or another process takes the peer's place."""
-        if not self._unacked or (self.loose and not self.up):
+        if not self._unacked or (self.elastic and not self.up):
             return False
         most_bytes, most_frames = self._window()
         times = 2 if control else 1
@@ -292,7 +292,7 @@ class Link:
         )
 
     def _window(self) -> tuple[int, int]:
-        return (LOOSE_BYTES, LOOSE_FRAMES) if self.loose else (WINDOW_BYTES, WINDOW_FRAMES)
+        return (ELASTIC_BYTES, ELASTIC_FRAMES) if self.elastic else (WINDOW_BYTES, WINDOW_FRAMES)
 
     def took(self, event: Arrived) -> None:
         """Note that the runtime has taken a frame in, so that the peer may send as much again."""

@@ -268,7 +268,7 @@ class Mesh:
         if version and version != "TLSv1.3":
             return who, f"'{who}' speaks {version}; TLS 1.3 is required"
         if who not in self._accept:
-            known = "no member of this federation" if who not in self.links else "to be dialled"
+            known = "not a member of this federation" if who not in self.links else "to be dialled"
             return who, f"'{who}' is {known}"
         return who, self._admission.refuses(who, b"".join(shown.get("x509_pem_cert", [])))
 

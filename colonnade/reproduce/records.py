@@ -85,7 +85,9 @@ def read(path: Path) -> Record:
     content = read_json(path)
     missing = [key for key in KEYS if key not in content]
     if content.get("schema") != SCHEMA or missing:
-        raise RunError(f"{path} is no record of a run: {', '.join(missing) or 'another schema'}")
+        raise RunError(
+            f"{path} is not the record of a run: {', '.join(missing) or 'another schema'}"
+        )
     if not CLEAN.fullmatch(str(content["commit"])):
         raise RunError(f"{path} names no clean commit: {content['commit']!r}")
     result = content["result"]

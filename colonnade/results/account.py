@@ -121,7 +121,7 @@ def check(told: Mapping[str, Any], who: Speaker) -> Mapping[str, Any]:
             _texts(told[key], key, ENTRIES * 100 if key == "classes" else TEXTS)
         digest = told["weights_sha256"]
         if not (isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
-            raise _Unfit("weights_sha256 is no digest")
+            raise _Unfit("weights_sha256 is not a digest")
     except _Unfit as why:
         raise CodecError(
             f"'{who.name}' sent an account of its work that is refused: {why}. Its program was "
@@ -164,7 +164,7 @@ def _check_scores(splits: object, who: Speaker) -> None:
             if judged and not who.labelled:
                 raise _Unfit(f"it tells scores '{measure}', and it holds no labels")
             if measure in ("per_party", *RESERVED) and not who.counts:
-                raise _Unfit(f"it tells '{measure}', which is the label holder's to tell")
+                raise _Unfit(f"it tells '{measure}', which only the label holder may tell")
             if measure == "confusion":
                 _check_confusion(values)
             elif measure == "confusion_party":
@@ -190,25 +190,27 @@ def _check_confusion(cells: object) -> None:
 
 def _table(value: object, where: str, most: int) -> Mapping[str, Any]:
     if not isinstance(value, Mapping) or len(value) > most:
-        raise _Unfit(f"{where} is no table of at most {most} entries")
+        raise _Unfit(f"{where} is not a table of at most {most} entries")
     return value
 
 
 def _list(value: object, where: str, most: int) -> list[Any]:
     if not isinstance(value, list) or len(value) > most:
-        raise _Unfit(f"{where} is no list of at most {most} entries")
+        raise _Unfit(f"{where} is not a list of at most {most} entries")
     return value
 
 
 def _texts(value: object, where: str, most: int) -> None:
     for text in _list(value, where, most):
         if not isinstance(text, str) or len(text) > LETTERS:
-            raise _Unfit(f"{where} holds something that is no text of at most {LETTERS} letters")
+            raise _Unfit(f"{where} holds something that is not a text of at most {LETTERS} letters")
 
 
 def _name(value: object, where: str) -> None:
     if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= NAME_LETTERS:
-        raise _Unfit(f"{where} has a name that is no printable text of 1 to {NAME_LETTERS} letters")
+        raise _Unfit(
+            f"{where} has a name that is not a printable text of 1 to {NAME_LETTERS} letters"
+        )
 
 
 def _subject(value: object, where: str, who: Speaker) -> None:
@@ -228,12 +230,12 @@ def _number(value: object, where: str, most: float) -> None:
 def _loggable(value: object, where: str) -> None:
     """A loss may also be NaN or infinite; a result shows it as null."""
     if type(value) not in (int, float) or (isinstance(value, int) and abs(value) >= 1 << 63):
-        raise _Unfit(f"{where} holds something that is no number")
+        raise _Unfit(f"{where} holds something that is not a number")
 
 
 def _count(value: object, where: str, most: int, least: int = 1) -> None:
     if type(value) is not int or not least <= value <= most:
-        raise _Unfit(f"{where} is no whole number from {least} to {most}")
+        raise _Unfit(f"{where} is not a whole number from {least} to {most}")
 
 
 # ---- texts of others -----------------------------------------------------------------------------

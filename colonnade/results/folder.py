@@ -256,8 +256,10 @@ def seconds_so_far(folder: Path) -> float:
 
 
 def refresh_weights(party: Party, run: Path, **more: Any) -> None:
-    """Put a party's models of now into weights.part. A process may die in the middle of this:
-    there is always a whole one, there or in weights.next."""
+    """Put a party's present models into weights.part.
+
+    A process may die in the middle of this: one whole copy always lies there or in weights.next.
+    """
     part, following = run / "weights.part", run / "weights.next"
     if newest_weights(run, party.name) == following:  # died between the two steps below
         shutil.rmtree(part, ignore_errors=True)

@@ -12,9 +12,11 @@ from colonnade.results.result import NOT_LOGGED
 def history(
     entries: Mapping[str, list[dict[str, Any]]], parties: list[str], judge: str = ""
 ) -> list[dict[str, Any]]:
-    """One row per phase and epoch, with the numbers of every party that logged any. Where the judge
-    of all speaks of a row or a party, its numbers and seconds stand, whoever says otherwise; of a
-    phase that it went through, there are no other epochs than its own."""
+    """One row per phase and epoch, with the numbers of every party that logged any.
+
+    judge  the party that scores all, if there is one. Its numbers and seconds replace what others
+           tell of the same row or party, and a phase that it took part in has only its epochs.
+    """
     judged: dict[str, set[int]] = {}
     for entry in entries.get(judge, ()):
         judged.setdefault(entry["phase"], set()).add(entry["epoch"])

@@ -10,12 +10,12 @@ from colonnade.role.progress import Meter
 
 
 class Traffic(Protocol):
-    """What a progress display may ask about the messages: a ledger, or a tally of several."""
+    """What a progress display may ask about the messages: a ledger, or the sums of several."""
 
     bytes: int  # sent, by all
 
 
-class Tally:
+class Sums:
     """The traffic of parties that each keep a ledger of their own, as they report it."""
 
     def __init__(self) -> None:

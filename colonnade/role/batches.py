@@ -86,8 +86,11 @@ def spread(rows: int, size: int, batching: Batching) -> list[int]:
 def check_spread(
     owner: str, splits: Mapping[str, Sized], schedule: Schedule, fewest: int = FEWEST
 ) -> None:
-    """Refuse to train with batches of one row, which only the papers' batches may be, or of fewer
-    rows than the party's policy allows, also where it evaluates."""
+    """Refuse batches that are too small, in training and in evaluation.
+
+    A batch must have at least two rows, unless `batching = "papers"` was chosen, and at least as
+    many as the party's policy requires.
+    """
     if "train" not in splits:
         return
     rows = len(splits["train"])

@@ -23,7 +23,7 @@ from torch import Tensor
 from colonnade.errors import Diverged, KindError, Untrusted
 from colonnade.role.progress import Progress
 from colonnade.wire import Kind, Message, Value
-from colonnade.wire.counting import Frame
+from colonnade.wire.counting import RowsAtHand
 from colonnade.wire.kind import finite
 
 MOST_HOPS = 1 << 40  # messages in a chain; no run has so many
@@ -52,9 +52,9 @@ class Checks:
 
     # ---- one message -------------------------------------------------------------------------
 
-    def sending(self, receiver: str, kind: Kind, value: Value, frame: Frame | None) -> None:
-        """Refuse to send what cannot be right; `frame` is what its role works on."""
-        self._look(self._name, receiver, kind, value, frame)
+    def sending(self, receiver: str, kind: Kind, value: Value, at_hand: RowsAtHand | None) -> None:
+        """Refuse to send what cannot be right; `at_hand` is what its role works on."""
+        self._look(self._name, receiver, kind, value, at_hand)
         if not kind.finite:
             return
         if not finite(value):
@@ -80,13 +80,13 @@ class Checks:
                 if size != known:
                     raise self._wrong(sender, self._name, kind, dimension, size, known)
 
-    def received(self, message: Message, frame: Frame | None) -> None:
-        """Refuse what its role must not be fed; `frame` is what it works on."""
+    def received(self, message: Message, at_hand: RowsAtHand | None) -> None:
+        """Refuse what its role must not be fed; `at_hand` is what it works on."""
         m, kind = message, message.kind
         self.fed = True
         phase, epoch, step = self._progress.position
         same = (m.phase == "setup") == (self._progress.phase == "setup") and m.epoch == epoch
-        if kind.about == "batch" and frame is not None:
+        if kind.about == "batch" and at_hand is not None:
             same = same and m.step == step
         if phase and not kind.late and not same:
             said = f"epoch {m.epoch + 1}, step {m.step + 1}" if m.phase != "setup" else "its set-up"
@@ -100,15 +100,15 @@ class Checks:
                 f"'{m.sender}' says that its '{kind.name}' ends a chain of {m.hop} messages; no "
                 "run has so many"
             )
-        self._look(m.sender, self._name, kind, m.value, frame)
+        self._look(m.sender, self._name, kind, m.value, at_hand)
 
     def _look(
-        self, sender: str, receiver: str, kind: Kind, value: Value, frame: Frame | None
+        self, sender: str, receiver: str, kind: Kind, value: Value, at_hand: RowsAtHand | None
     ) -> None:
         """Rows, widths and dtype. What was right a moment ago is looked at no further."""
         if kind.shape is None or not isinstance(value, Tensor):
             return
-        rows = None if frame is None else frame.count
+        rows = None if at_hand is None else at_hand.count
         seen, key = (value.shape, value.dtype, rows), (sender, receiver, kind.name)
         if self._last.get(key) == seen:
             return

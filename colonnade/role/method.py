@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from colonnade.errors import MethodError
+from colonnade.errors import MethodError, unknown
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer, Wire
 
@@ -191,8 +191,7 @@ class Method:
             return
         if self.membership.elastic:  # every party predicts alone
             if strangers := sorted(name for name in absent if name not in cast):
-                there = ", ".join(cast)
-                raise MethodError(f"absent = '{strangers[0]}': no such party; there are {there}")
+                raise MethodError(unknown(strangers[0], cast, "as absent", "party"))
             return
         if not self.membership.absent:
             who = ", ".join(f"'{name}'" for name in sorted(absent))
@@ -202,7 +201,7 @@ class Method:
             )
         for name in sorted(absent):
             if name not in cast:
-                raise MethodError(f"absent = '{name}': no such party; there are {', '.join(cast)}")
+                raise MethodError(unknown(name, cast, "as absent", "party"))
             if cast[name] != "passive":
                 raise MethodError(
                     f"'{name}' cannot be absent: it is the {cast[name]} party, and method "

@@ -28,7 +28,7 @@ from colonnade.role.kept import Kept
 from colonnade.role.progress import Progress, Stopped
 from colonnade.role.recipe import Recipe, Schedule, make_optimizer
 from colonnade.role.seeds import derive
-from colonnade.wire.counting import Frame
+from colonnade.wire.counting import RowsAtHand
 
 Thing = TypeVar("Thing")
 
@@ -64,12 +64,14 @@ class Party:
         self.kept = Kept(recipe, device)  # modules and optimisers, by name
         self.identity: Identity | None = None  # its signing key, if the method needs one
         self.journal: OwnJournal | None = None  # what it must not forget; set by the run
-        self.frame: Frame | None = None  # the rows that it works on: its gate counts them
+        self.at_hand: RowsAtHand | None = None  # the rows that it works on: its gate counts them
         self.fewest = FEWEST  # rows of a training batch, as its policy wants them
         self.spent: dict[str, float] = defaultdict(float)  # seconds, by purpose; see `timing`
         self.state: dict[str, Any] = {}  # a method's own variables; kept in checkpoints
         self.shelf: dict[str, Tensor] = {}  # large tensors that never change: written only once
-        self.exhibits: dict[str, Tensor] = {}  # an attack's output, for a simulation to score
+        self.reconstructions: dict[
+            str, Tensor
+        ] = {}  # an attack's output, for a simulation to score
         self.source = ""  # the file of the program that plays its role; set by `bind`
         self.history: list[dict[str, Any]] = []
         # Predicted classes of the last evaluation: split -> measure -> party -> (rows,)
@@ -207,7 +209,7 @@ class Party:
         for batch in batched(split, self._intake(), self.name, order, sizes, start, moves):
             self._set_rates(at.epochs_done(len(sizes)))
             begin, end = end, end + len(batch)
-            with self._at(Frame("train", places[begin:end], len(batch))):
+            with self._at(RowsAtHand("train", places[begin:end], len(batch))):
                 yield batch
             self._between_steps()
             saves, stops = at.count_step()
@@ -239,17 +241,17 @@ class Party:
         sizes, end = spread(len(rows), size, self.schedule.batching), 0
         for batch in batched(rows, self._intake(), self.name, None, sizes, 0, moves):
             begin, end = end, end + len(batch)
-            with self._at(Frame(split, slice(begin, end), len(batch))):
+            with self._at(RowsAtHand(split, slice(begin, end), len(batch))):
                 yield batch
 
     @contextmanager
-    def _at(self, frame: Frame) -> Iterator[None]:
+    def _at(self, at_hand: RowsAtHand) -> Iterator[None]:
         """What is sent inside is about these rows."""
-        before, self.frame = self.frame, frame
+        before, self.at_hand = self.at_hand, at_hand
         try:
             yield
         finally:
-            self.frame = before
+            self.at_hand = before
 
     @property
     def evaluations(self) -> list[str]:
@@ -367,8 +369,10 @@ class Party:
         return generator, torch.randperm(len(self.splits["train"]), generator=generator)
 
     def _pass_over_the_met(self, order: Tensor, sizes: list[int], start: int) -> int:
-        """The first step from here on none of whose rows has met other members under the weights
-        of now."""
+        """The next step with none of the rows that other members have met under these weights.
+
+        The weights are the present ones: a step changes them, and with them the answer.
+        """
         phase, _, _ = self.position
         met = [
             self._order(phase, epoch, shared=True)[1].split(sizes)[step]

@@ -43,7 +43,7 @@ class Progress:
         self.stop_at: int | None = None  # the number of steps after which it saves and stops
         self.count = schedule.epochs  # of the phase that runs now
         self.enough = False  # the phase ends before its last epoch; nothing of this one was done
-        # Places whose rows have met other members under the weights of now; a step changes these
+        # Places whose rows have met other members under the present weights; a step empties it
         self.met: list[tuple[int, int]] = []  # epoch, step
         self._schedule, self._device = schedule, device
         self._places: dict[str, list[int]] = {}  # phase -> [epoch, step]
@@ -156,8 +156,11 @@ class Progress:
         self._places[phase] = [epoch, step]
 
     def go_on_at(self, phase: str, epoch: int, step: int) -> None:
-        """The same because of a loss. The step at the present place was taken with other members
-        and these weights: until they change, its rows are neither trained nor evaluated with."""
+        """Skip to a later position because a member was lost.
+
+        The step at the present place was taken with the members of before, under these weights.
+        Until the weights change, its rows are neither trained on nor evaluated.
+        """
         self.met.append(self.place(phase))
         self.skip_to(phase, epoch, step)
 

@@ -136,7 +136,7 @@ def _starter(settings: Config, assembly: Assembly) -> local.Start:
     """A function that starts a role, after an alignment of ids where the run asks for one."""
     method, options = settings.found.method, settings.align
     names = {name: party.names for name, party in assembly.parties.items() if party.names}
-    truth = phase.plainly(names, options) if options is not None and names else {}
+    truth = phase.common_in_clear(names, options) if options is not None and names else {}
 
     def start(party: Party, wire: Wire) -> Any:
         program = method.roles[party.role].train

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from colonnade import data, report
-from colonnade.align.phase import plainly
+from colonnade.align.phase import common_in_clear
 from colonnade.assembly import (
     POOLED,
     Assembly,
@@ -32,7 +32,7 @@ from colonnade.assembly import (
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY, Column, Preparation, Split
 from colonnade.data.own import Own
-from colonnade.errors import DataError, RunError
+from colonnade.errors import DataError, RunError, unknown
 from colonnade.journal import RunJournal
 from colonnade.owner import private
 from colonnade.partition import View
@@ -156,7 +156,7 @@ class Trained:
         """New rows from files with ids, for a run on the parties' own files.
 
         files  {"bank": "new_bank.csv", …}, with the columns of training, found by name. Rows that
-               are predicted together are joined by their ids, plainly: all files are at hand here.
+               are predicted together are joined by their ids, in the clear: all files are here.
         """
         self._check_files(files, absent)
         method = self.config.found.method
@@ -169,7 +169,9 @@ class Trained:
         kept = {name: torch.arange(len(own.ids)) for name, own in found.items()}
         alone = len(files) < 2 or not (pooled or method.kinds) or method.predicts_alone
         if not alone:
-            kept = plainly({name: own.ids for name, own in found.items()}, self.config.asked)
+            kept = common_in_clear(
+                {name: own.ids for name, own in found.items()}, self.config.asked
+            )
             if not all(len(rows) for rows in kept.values()):
                 raise DataError(
                     f"no row is common to the files of {', '.join(files)}: are the ids of one "
@@ -221,7 +223,7 @@ class Trained:
                 "as .npy, or .csv of numbers"
             )
         if strangers := [name for name in files if name not in known]:
-            raise DataError(f"{', '.join(strangers)}: no such party; there are {', '.join(known)}")
+            raise DataError("; ".join(unknown(n, known, "in this run", "party") for n in strangers))
         if both := [name for name in files if name in absent]:
             raise DataError(f"{', '.join(both)}: absent, and yet rows are given; omit them")
         method = self.config.found.method
@@ -283,7 +285,7 @@ class Trained:
     def _common(self, assembly: Assembly) -> dict[str, Tensor]:
         """Which rows of own files were common, by party."""
         names = {name: p.names for name, p in assembly.parties.items() if p.names}
-        return {} if self.config.align is None else plainly(names, self.config.align)
+        return {} if self.config.align is None else common_in_clear(names, self.config.align)
 
     def _names(self) -> dict[str, list[str]]:
         """What a party with a file of its own calls its rows, by their ids in the run."""
@@ -320,10 +322,8 @@ class Trained:
             parties = {POOLED: self._pooled(parties)}
         strangers = [name for name in parties if name not in self.result["parties"]]
         if strangers:
-            raise DataError(
-                f"{', '.join(strangers)}: no party of this run; it has "
-                f"{', '.join(self.result['parties'])}"
-            )
+            known = self.result["parties"]
+            raise DataError("; ".join(unknown(n, known, "in this run", "party") for n in strangers))
         if both := [name for name in parties if name in absent]:
             raise DataError(f"{', '.join(both)}: absent, and yet rows are given; omit them")
         rows: dict[str, tuple[Tensor | None, Tensor]] = {}

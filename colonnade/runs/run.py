@@ -16,8 +16,8 @@ from colonnade.config import Config
 from colonnade.data import IN_MEMORY
 from colonnade.deploy.nvflare import kits
 from colonnade.deploy.nvflare.machine import Machine
-from colonnade.deploy.supervisor import Options, hub_of, launch
-from colonnade.errors import ConfigError, RunError
+from colonnade.deploy.supervisor import Options, hub_of, train_in_processes
+from colonnade.errors import ConfigError, RunError, unknown
 from colonnade.metrics import inversion
 from colonnade.owner import private
 from colonnade.plugin import own
@@ -130,8 +130,7 @@ def _check(
         ristretto.library()
     for name in lose:
         if name not in assembly.parties:
-            known = ", ".join(assembly.parties)
-            raise RunError(f"lose = '{name}': no such party; there are {known}")
+            raise RunError(unknown(name, assembly.parties, "as lose", "party"))
     if runtime in APART:
         if why := settings.found.method.simulated(settings.options):
             raise ConfigError([f"{why}: only a simulation may do that, --runtime local"])
@@ -158,7 +157,7 @@ def _apart(
     """One process per party; the trained models, unless a party was lost."""
     folder, drive = attempt.folder, Machine if attempt.runtime == "nvflare" else None
     with telling(folder):
-        result = launch(
+        result = train_in_processes(
             settings, assembly, folder, observer, options, attempt.number, drive, attempt.runtime
         )
     (folder / "weights.part").rename(folder / "weights")

@@ -155,7 +155,7 @@ class Quit:
 
 
 @dataclass(frozen=True)
-class Trouble:
+class Failure:
     """A party has failed of its own accord: nobody needs to wait for it."""
 
     party: str
@@ -164,13 +164,13 @@ class Trouble:
     refused: bool = False  # it is the one who hears this that may not take part
 
     @classmethod
-    def of(cls, error: ColonnadeError, me: str) -> Trouble:
+    def of(cls, error: ColonnadeError, me: str) -> Failure:
         """What others should know of an error at `me`, which may only pass on another party's."""
         if isinstance(error, RoleFailed) and error.party not in ("", me):
             return cls(error.party, error.error, error.text)
         return cls(me, type(error).__name__, str(error)[:TEXT_CHARACTERS])
 
-    def failure(self) -> RoleFailed:
+    def as_error(self) -> RoleFailed:
         """The same, as an error of the party that has heard of it."""
         said = f"'{self.party}' has stopped: {self.error}: {self.text}"
         return RoleFailed(said, self.party, self.error, self.text)
@@ -195,13 +195,13 @@ def parsed(text: str) -> dict[str, Any]:
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"{value!r:.50} is no text")
+        raise TypeError(f"{value!r:.50} is not a text")
     return value
 
 
 def _count(value: Any) -> int:
     if type(value) is not int or not 0 <= value <= MOST_COUNTED:
-        raise TypeError(f"{value!r:.50} is no count")
+        raise TypeError(f"{value!r:.50} is not a count")
     return value
 
 
@@ -213,19 +213,19 @@ def _truth(value: Any) -> bool:
 
 def _run(value: Any) -> str:
     if re.fullmatch("[0-9a-f]{16}", _text(value)) is None:
-        raise ValueError(f"{value!r:.50} is no name of a run")
+        raise ValueError(f"{value!r:.50} is not the name of a run")
     return str(value)
 
 
 def _label(value: Any) -> str:
     if re.fullmatch(r"[\w-]{1,100}", _text(value)) is None:
-        raise ValueError(f"{value!r:.50} is no name of a checkpoint")
+        raise ValueError(f"{value!r:.50} is not the name of a checkpoint")
     return str(value)
 
 
 def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > MOST_NAMES:
-        raise TypeError(f"{value!r:.50} is no list of names")
+        raise TypeError(f"{value!r:.50} is not a list of names")
     return tuple(_text(name) for name in value)
 
 
@@ -236,7 +236,7 @@ def _place(value: Any) -> Place:
 
 def _table(value: Any) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise TypeError(f"{value!r} is no table")
+        raise TypeError(f"{value!r} is not a table")
     return value
 
 

@@ -88,7 +88,10 @@ class Credit:
         self._sizes.setdefault((sender, kind), deque()).append(size)
 
     def _check(self, sender: str, last: int, early: bool) -> None:
-        """Nobody fills all the room with what nobody asks for, however long it is waited for."""
+        """Refuse a sender that fills the room with what nobody asks for.
+
+        Its receiver may wait for another message of it for any length of time.
+        """
         mine, all_ = self._unread[sender], self._unread.total()
         if early:
             mine, all_ = mine + self._begun[sender], all_ + self._begun.total()

@@ -58,7 +58,7 @@ def reproducible(threads: int, cuda: bool) -> Iterator[None]:
 
 def handed_over(message: Message, party: Party) -> Value:
     """The value of a message as its role receives it, if it may be fed with it."""
-    party.checks.received(message, party.frame)
+    party.checks.received(message, party.at_hand)
     if not message.kind.paces:
         party.progress.hop = max(party.progress.hop, min(message.hop, MOST_HOPS))
     return message.value if message.kind.host else to_device(message.value, party.device)

@@ -28,14 +28,13 @@ from colonnade.runtime.control import (
     WAIT_NOTE_SECONDS,
     Done,
     End,
+    Failure,
     GoBack,
     Join,
     Start,
     StopAt,
-    Trouble,
 )
 from colonnade.wire import Recv
-from colonnade.wire.ledger import AWAY
 
 if TYPE_CHECKING:
     from colonnade.runtime.session import Session
@@ -258,7 +257,7 @@ class Elastic:
         if join.run not in ("", session.run):
             text = f"'{sender}' brings a folder of run {join.run}, this is {session.run}: give it "
             text += "another --out, or the folder of this run"
-            session.tell(sender, Trouble(session.me, "FederationError", text, refused=True))
+            session.tell(sender, Failure(session.me, "FederationError", text, refused=True))
             return
         start = self._new_start(session, {sender: join})
         session.log(f"attempt {start.attempt}: '{sender}' takes part")
@@ -274,13 +273,13 @@ class Elastic:
         if session.playing:
             session.log(f"attempt {start.attempt}: '{sender}' is back")
 
-    def troubled(self, session: Session, sender: str, trouble: Trouble) -> None:
-        """Ignore another party's trouble, unless it means that this party may not take part."""
+    def failed(self, session: Session, sender: str, failure: Failure) -> None:
+        """Ignore another party's failure, unless it means that this party may not take part."""
         begun = session.playing or self._came_back
-        failure = trouble.failure()
-        if not session.is_hub and (trouble.refused or not begun):
-            raise failure
-        session.log(str(failure))
+        error = failure.as_error()
+        if not session.is_hub and (failure.refused or not begun):
+            raise error
+        session.log(str(error))
 
     def tick(self, session: Session, now: float) -> None:
         """Only the beginning needs all parties; later the hub needs at least one."""
@@ -334,8 +333,8 @@ def _newest(session: Session) -> str:
 def _note_away(session: Session, names: Iterable[str]) -> None:
     """In the ledger too: what was sent to them, or by them, may be lost."""
     for name in names:
-        text = AWAY.format(name)
-        session.post.ledger.note(text)
+        text = f"'{name}' was away at the end"
+        session.post.ledger.note(text, away=name)
         session.remark(text)
 
 

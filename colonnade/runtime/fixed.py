@@ -21,6 +21,7 @@ from colonnade.runtime.control import (
     TICK,
     WAIT_NOTE_SECONDS,
     Done,
+    Failure,
     GoBack,
     Halt,
     Join,
@@ -28,7 +29,6 @@ from colonnade.runtime.control import (
     Start,
     Stop,
     StopAt,
-    Trouble,
 )
 from colonnade.wire import Recv
 
@@ -95,7 +95,7 @@ class Fixed:
         if gone := before - absent:
             why = f"'{min(gone)}' was left behind, and the hub has it take part again"
         elif strangers := absent - frozenset(session.members):
-            why = f"'{min(strangers)}' is no member"
+            why = f"'{min(strangers)}' is not a member"
         elif session.patience.on_lost != "continue" or session.me in absent:
             why = 'only on_lost = "continue", in the federation file, lets a run leave somebody out'
         else:
@@ -223,7 +223,7 @@ class Fixed:
                 f"'{sender}' brings no folder of this run, which has come to attempt "
                 f"{session.attempt}: start it with the --out it had before"
             )
-            session.tell(sender, Trouble(session.me, "FederationError", text, refused=True))
+            session.tell(sender, Failure(session.me, "FederationError", text, refused=True))
             return
         session.joins[sender] = join
         if session.playing:
@@ -233,8 +233,8 @@ class Fixed:
     def started(self, session: Session, sender: str, start: Start) -> None:
         """Nothing to do: `gather` looks for it."""
 
-    def troubled(self, session: Session, sender: str, trouble: Trouble) -> None:
-        raise trouble.failure()
+    def failed(self, session: Session, sender: str, failure: Failure) -> None:
+        raise failure.as_error()
 
     def tick(self, session: Session, now: float) -> None:
         """Continue without a party that is away for too long, if allowed; otherwise give up."""

@@ -21,7 +21,7 @@ from colonnade.errors import ColonnadeError, Deadlock, PeerLost, RoleFailed
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive, random_state, set_random_state
 from colonnade.runtime.drive import failed, handed_over, where
-from colonnade.runtime.post import Attempt, Post, Sealed
+from colonnade.runtime.post import Post, Sealed, Turn
 from colonnade.wire import Kind, Ledger, Message, Peer, Recv, Value, Wire, codec
 from colonnade.wire.gate import Gate
 from colonnade.wire.record import Recorder
@@ -60,7 +60,7 @@ class Mailboxes:
         message.value = codec.decode(data)
         return len(data), hashlib.sha256(data).digest(), ()
 
-    def send(self, message: Message, sealed: Sealed, row: int, attempt: Attempt) -> None:
+    def send(self, message: Message, sealed: Sealed, row: int, turn: Turn) -> None:
         if self.recorder is not None:
             self.recorder.keep(row, message)
         lane = self.posts[message.receiver].lane(message.sender, message.kind.name)
@@ -69,13 +69,13 @@ class Mailboxes:
             lane.awaited = False
             self.ready.append(message.receiver)
 
-    def warnings(self, loose: bool = False) -> list[str]:
+    def warnings(self, elastic: bool = False) -> list[str]:
         """The warnings about a method's messages once it has ended.
 
-        loose  its parties need not be in one epoch: a difference is reported in one sentence only
+        elastic  the parties need not be in one epoch: one sentence reports all differences
         """
         unreceived = [line for post in self.posts.values() for line in post.leftover()]
-        if loose and self.crossed:
+        if elastic and self.crossed:
             text = "the parties were not in one epoch all the time: a resumed run may differ"
             return [text, *unreceived]
         found = [

@@ -9,7 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from colonnade.net.frame import PART_BYTES, Part
-from colonnade.runtime.post import Attempt, Bytes, Sealed
+from colonnade.runtime.post import Bytes, Sealed, Turn
 from colonnade.wire import Message, codec
 
 
@@ -42,14 +42,14 @@ class Network:
         )
         return sealed
 
-    def send(self, message: Message, sealed: Sealed, row: int, attempt: Attempt) -> None:
+    def send(self, message: Message, sealed: Sealed, row: int, turn: Turn) -> None:
         """May wait until the peer has room: `Mesh.when_full`."""
         size, digest, pieces = sealed
         assert digest is not None
         m = message
         head = Part(
-            attempt.run,
-            attempt.number,
+            turn.run,
+            turn.number,
             m.sender,
             m.receiver,
             m.kind.name,

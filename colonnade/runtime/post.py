@@ -39,7 +39,7 @@ KNOWN_SORTS = 1 << 16  # verdicts on tensors of one Kind, shape and dtype that a
 Bytes = bytes | memoryview
 
 
-class Attempt(NamedTuple):
+class Turn(NamedTuple):
     """Of which run a message is, and how often that run has begun."""
 
     run: int
@@ -56,7 +56,7 @@ class Transport(Protocol):
         """What the ledger will say of a message of `size` bytes, and what will travel."""
         ...
 
-    def send(self, message: Message, sealed: Sealed, row: int, attempt: Attempt) -> None:
+    def send(self, message: Message, sealed: Sealed, row: int, turn: Turn) -> None:
         """Carry it; `row` is its place in the ledger."""
         ...
 
@@ -114,8 +114,8 @@ class Post:
         self.ledger, self.gate = ledger, gate
         self.refused: Counter[str] = Counter()
         self._me, self._peers, self._kinds, self._transport = me, members - {me}, kinds, transport
-        self._attempt = Attempt(0, 0)
-        self._attempts: dict[str, Attempt] = {}  # with one peer, where that differs from all others
+        self._turn = Turn(0, 0)
+        self._turns: dict[str, Turn] = {}  # with one peer, where that differs from all others
         self._later: list[tuple[Part, memoryview]] = []
         self._parcels: dict[str, Parcel] = {}
         self._in: dict[tuple[str, str], Lane] = {}  # by sender and Kind
@@ -125,7 +125,7 @@ class Post:
 
     def begin(self, run: int, attempt: int) -> None:
         """From now on, messages of this attempt; those that came before their time are let in."""
-        self._attempt = Attempt(run, attempt)
+        self._turn = Turn(run, attempt)
         if attempt != self.ledger.attempt:
             self.ledger.flush()  # rows that wait to be written are of the attempt before
             self.ledger.attempt = attempt
@@ -139,8 +139,8 @@ class Post:
     def admit(self, peer: str, run: int, attempt: int) -> None:
         """From now on, messages of this attempt with one peer; what has passed between the two
         before, and was not taken, is forgotten."""
-        self._attempt = self._attempt._replace(run=run)
-        self._attempts[peer] = Attempt(run, attempt)
+        self._turn = self._turn._replace(run=run)
+        self._turns[peer] = Turn(run, attempt)
         self.ledger.attempt = attempt  # of notes; messages carry their own
         self._parcels.pop(peer, None)
         self._later = [(part, data) for part, data in self._later if part.sender != peer]
@@ -150,7 +150,7 @@ class Post:
 
     def attempt_with(self, peer: str) -> int:
         """The number of the attempt that this party and a peer are in."""
-        return self._attempts.get(peer, self._attempt).number
+        return self._turns.get(peer, self._turn).number
 
     # ---- out ---------------------------------------------------------------------------------
 
@@ -158,7 +158,7 @@ class Post:
         """Send a message of a role, or raise and have sent nothing."""
         me = self._me
         if receiver not in self._peers:
-            raise KindError(f"'{me}' sent '{kind.name}' to '{receiver}', which is no peer")
+            raise KindError(f"'{me}' sent '{kind.name}' to '{receiver}', which is not a peer")
         phase, (_, epoch, step) = party.progress.phase, party.position
         # Rounds are those of training: keys agreed on again after a resume must not shift them.
         hop = party.progress.hop + (phase == "train" and not kind.paces)
@@ -169,18 +169,18 @@ class Post:
         message.sequence = lane.count
         sealed = self._transport.seal(message, size)
         size, digest, _ = sealed
-        attempt = self._attempts.get(receiver, self._attempt) if self._attempts else self._attempt
+        turn = self._turns.get(receiver, self._turn) if self._turns else self._turn
         if self.gate is not None:
             try:
                 self.gate.check(receiver, kind, value, size, party)
             except Denied as denied:
-                self.ledger.deny(message, description, str(denied), attempt.number)
+                self.ledger.deny(message, description, str(denied), turn.number)
                 raise
-        party.checks.sending(receiver, kind, value, party.frame)
+        party.checks.sending(receiver, kind, value, party.at_hand)
         told = None if digest is None else digest.hex()
-        row = self.ledger.write(message, description, size, told, False, attempt.number)
+        row = self.ledger.write(message, description, size, told, False, turn.number)
         lane.count += 1
-        self._transport.send(message, sealed, row, attempt)
+        self._transport.send(message, sealed, row, turn)
 
     def _look(self, message: Message) -> Known:
         """Refuse what the method does not declare; a tensor like one that was looked at before
@@ -222,7 +222,7 @@ class Post:
 
     def accept(self, part: Part, data: memoryview) -> bool:
         """One part as it came over a link whose other end is known; whether it was kept."""
-        mine = self._attempts.get(part.sender, self._attempt)
+        mine = self._turns.get(part.sender, self._turn)
         if part.run != mine.run or part.attempt != mine.number:
             later = part.attempt > mine.number and (part.run == mine.run or not mine.run)
             if later:
@@ -309,7 +309,7 @@ class Post:
         try:
             yield
         except CodecError as error:
-            said = f"'{part.sender}' sent a '{part.kind}' that is no message: {error}"
+            said = f"'{part.sender}' sent a '{part.kind}' that is not a message: {error}"
             raise CodecError(said) from None
 
     def _close(self, part: Part, data: memoryview, lane: Lane, whole: bool) -> None:

@@ -29,6 +29,7 @@ from colonnade.runtime.control import (
     Countersign,
     Done,
     End,
+    Failure,
     GoBack,
     Going,
     Halt,
@@ -38,7 +39,6 @@ from colonnade.runtime.control import (
     Start,
     Stop,
     StopAt,
-    Trouble,
     Waiting,
     parsed,
     read,
@@ -159,10 +159,10 @@ def _hub_stopped(session: Session, sender: str, quit_: Quit) -> None:
         session.stop(f"'{sender}' has stopped")
 
 
-def _troubled(session: Session, sender: str, trouble: Trouble) -> None:
+def _failed(session: Session, sender: str, failure: Failure) -> None:
     if session.is_hub:  # only the hub passes on what others say
-        trouble = replace(trouble, party=sender)
-    session.membership.troubled(session, sender, trouble)
+        failure = replace(failure, party=sender)
+    session.membership.failed(session, sender, failure)
 
 
 WORDS: dict[str, Word] = {
@@ -181,7 +181,7 @@ WORDS: dict[str, Word] = {
     "stop": Word("member", Stop, _stop_wished),
     "stop_at": Word("hub", StopAt, _stopping),
     "stopped": Word("hub", Quit, _hub_stopped),
-    "trouble": Word("both", Trouble, _troubled),
+    "trouble": Word("both", Failure, _failed),
 }
 NAMES = {word.content: name for name, word in WORDS.items()}
 
@@ -198,13 +198,13 @@ def hear(session: Session, sender: str, name: str, text: str) -> None:
         session.refuse(sender, text)
         return
     if not _may_say(session, sender, word.said_by):
-        session.refuse(sender, f"'{sender}' said '{name}' to '{session.me}': not its to say")
+        session.refuse(sender, f"'{sender}' said '{name}' to '{session.me}', which it may not say")
         return
     word.handler(session, sender, said)
 
 
 def _may_say(session: Session, sender: str, said_by: Speaker) -> bool:
-    """Whether words of this row are the sender's to say to this party."""
+    """Whether the sender may say words of this row to this party."""
     if sender == session.hub:
         return said_by != "member"
     return said_by == "any" or (session.is_hub and said_by != "hub")

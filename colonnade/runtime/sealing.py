@@ -119,11 +119,11 @@ class Sealing:
                 raise self._refused(peer, text, session)
 
     def begin(self) -> None:
-        """All begin again: questions of before are not answered any more."""
+        """All begin again: questions of earlier attempts are not answered any more."""
         self._asked, self._early, self._told = {}, {}, {}
 
     def forget(self, peer: str) -> None:
-        """The same, of one peer, whose process is another one."""
+        """A peer has a new process: questions to and from its old one are not answered any more."""
         self._asked.pop(peer, None)
         self._early.pop(peer, None)
         self._told = {key: flow for key, flow in self._told.items() if key[0] != peer}
@@ -199,15 +199,15 @@ class Sealing:
         for flow in said.flows:
             here = self._traffic.between(said.by, flow.attempt)
             over = flow.attempt < said.attempt  # a process may have died with the last of it
-            for theirs, head, tally, way in (
+            for theirs, head, chain, way in (
                 (flow.sent, flow.sent_head, here.received, "sent"),
                 (flow.received, flow.received_head, here.sent, "received"),
             ):
-                if theirs > tally.count:
+                if theirs > chain.count:
                     if not over:
-                        text = f"signed that it {way} {theirs} messages; there are {tally.count}"
+                        text = f"signed that it {way} {theirs} messages; there are {chain.count}"
                         raise self._refused(said.by, text, session)
-                elif tally.head(theirs) != head:
+                elif chain.head(theirs) != head:
                     text = f"signed that it {way} {theirs} messages, and not the ones that there "
                     text += f"were in attempt {flow.attempt}, or fewer than it had signed before"
                     raise self._refused(said.by, text, session)
@@ -255,7 +255,7 @@ class Sealing:
 
     def _read_on(self) -> None:
         """Take in the rows that were written since the last look."""
-        _ = self._book.head  # what waits to be written is written
+        _ = self._book.head  # reading the head writes all rows that still wait in memory
         with self._path.open("rb") as file:
             file.seek(self._place)
             for line in file:

@@ -45,6 +45,7 @@ from colonnade.runtime.control import (
     TICK,
     Bye,
     End,
+    Failure,
     GoBack,
     Going,
     Join,
@@ -53,7 +54,6 @@ from colonnade.runtime.control import (
     Place,
     Quit,
     Start,
-    Trouble,
     frames,
 )
 from colonnade.runtime.credit import Credit
@@ -168,7 +168,7 @@ class Session:
         self.waits: dict[str, str] = {}
         self.ended = False
         for link in mesh.links.values():
-            link.loose = membership.elastic
+            link.elastic = membership.elastic
 
     @property
     def is_hub(self) -> bool:
@@ -292,8 +292,11 @@ class Session:
         raise Stopped
 
     def refuse(self, sender: str, why: str) -> None:
-        """`sender` did what no honest process does. Between two members this is no reason to stop:
-        the hub would have to blame the one that tells it so."""
+        """Act on a sender that did what no honest process does: stop, or bar it.
+
+        A hub stops the run, and so does a member whose hub did it. A member only bars a fellow
+        member: if it stopped instead, the hub would blame it, since the hub did not see the deed.
+        """
         if self.is_hub or sender == self.hub:
             raise CodecError(why)
         self.mesh.bar(sender, why)
@@ -380,7 +383,7 @@ class Session:
                 event.link.took(event)
                 self.hear(event.link.peer, event.content)
         elif isinstance(event, Up):
-            if event.anew:  # else the link has repaired itself
+            if event.restarted:  # else the link has repaired itself
                 self._came_up(event.link)
         elif isinstance(event, Down):
             self.log(f"lost the connection with '{event.link.peer}': {event.why}")
@@ -470,14 +473,14 @@ class Session:
 
     def _tell_trouble(self, error: ColonnadeError) -> None:
         """The others should not wait for a party that has failed."""
-        trouble = Trouble.of(error, self.me)
-        if trouble.party != self.me and not self.is_hub:
+        failure = Failure.of(error, self.me)
+        if failure.party != self.me and not self.is_hub:
             return  # they know it from the hub
         with suppress(ColonnadeError, GoBack, Stopped):
             if self.is_hub:
-                self.tell_all(trouble)
+                self.tell_all(failure)
             else:
-                self.tell(self.hub, trouble)
+                self.tell(self.hub, failure)
 
     def _say_stopped(self) -> None:
         """Where the run stopped everybody has a checkpoint; the hub waits until they do."""

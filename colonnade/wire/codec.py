@@ -96,7 +96,7 @@ def announced(begin: memoryview) -> tuple[torch.dtype, tuple[int, ...], int]:
     its shape, and how many bytes it then has."""
     (tag,), at = _unpack("<B", begin, 0)
     if tag != TENSOR:
-        raise CodecError(f"tag {tag} is no tensor")
+        raise CodecError(f"tag {tag} is not a tensor")
     dtype, shape, at = _header(begin, at)
     return dtype, shape, at + math.prod(shape) * dtype.itemsize
 

@@ -31,7 +31,7 @@ Rows = slice | NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class RowsAtHand:
     """The rows that a party works on at this moment, by their positions in a split."""
 
     split: str
@@ -51,7 +51,7 @@ class Sender(Protocol):
     """What a gate asks of the party whose message it is."""
 
     @property
-    def frame(self) -> Frame | None:
+    def at_hand(self) -> RowsAtHand | None:
         """The rows that it works on; None: on no batch."""
         ...
 
@@ -160,7 +160,7 @@ def numbers_in(value: Value) -> int:
     return 1
 
 
-def measure(kind: Kind, value: Value, frame: Frame | None, training: int) -> tuple[int, int]:
+def measure(kind: Kind, value: Value, at_hand: RowsAtHand | None, training: int) -> tuple[int, int]:
     """Records that a message speaks of, and its numbers about each.
 
     training  how many training rows its sender holds
@@ -172,8 +172,8 @@ def measure(kind: Kind, value: Value, frame: Frame | None, training: int) -> tup
     if kind.about == "batch":
         if kind.shape is not None and "batch" in kind.shape and isinstance(value, Tensor):
             rows = value.shape[kind.shape.index("batch")]
-        elif frame is not None:
-            rows = frame.count
+        elif at_hand is not None:
+            rows = at_hand.count
     return rows, -(-numbers // max(rows, 1))
 
 

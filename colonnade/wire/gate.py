@@ -14,7 +14,7 @@ from typing import Any, Literal, NoReturn
 from torch import Tensor
 
 from colonnade.errors import Denied
-from colonnade.wire.counting import ALL, Counted, Frame, Sender, held, learnt_from, measure
+from colonnade.wire.counting import ALL, Counted, RowsAtHand, Sender, held, learnt_from, measure
 from colonnade.wire.kind import Kind, Value
 from colonnade.wire.policy import Allow, Policy, quoted, times
 
@@ -62,22 +62,22 @@ class Gate:
 
     def check(self, receiver: str, kind: Kind, value: Value, size: int, sender: Sender) -> None:
         """Let a message of `size` bytes pass and count it, or raise Denied and count nothing."""
-        frame = sender.frame if kind.about == "batch" else None
+        at_hand = sender.at_hand if kind.about == "batch" else None
         if isinstance(value, Tensor):
-            key = (receiver, kind, value.shape, frame.count if frame is not None else -1)
+            key = (receiver, kind, value.shape, at_hand.count if at_hand is not None else -1)
             found = self._known.get(key)
             if found is None:
-                found = self._judge(receiver, kind, value, frame, sender)
+                found = self._judge(receiver, kind, value, at_hand, sender)
                 if len(self._known) >= KNOWN_SHAPES:
                     self._known.clear()
                 self._known[key] = found
         else:
-            found = self._judge(receiver, kind, value, frame, sender)
+            found = self._judge(receiver, kind, value, at_hand, sender)
         _, width, account = found
         if account.bytes + size > account.most_bytes:
             self._deny_bytes(receiver, kind, size, account)
         if account.counts:
-            self._count(receiver, kind, width, frame, sender, account.rule)
+            self._count(receiver, kind, width, at_hand, sender, account.rule)
         account.messages += 1
         account.bytes += size
 
@@ -107,7 +107,7 @@ class Gate:
             account.bytes += row["bytes"]
 
     def _judge(
-        self, receiver: str, kind: Kind, value: Value, frame: Frame | None, sender: Sender
+        self, receiver: str, kind: Kind, value: Value, at_hand: RowsAtHand | None, sender: Sender
     ) -> Verdict:
         """Apply all rules that depend on the message alone."""
         account = self._addressed(receiver, kind)
@@ -120,8 +120,8 @@ class Gate:
                 f"{self.policy.source}; if not, do not run that method",
             )
         rule, training = account.rule, held(sender, learnt_from(sender))
-        rows, width = measure(kind, value, frame, training)
-        if kind.about == "batch" and frame is None and sender.splits:
+        rows, width = measure(kind, value, at_hand, training)
+        if kind.about == "batch" and at_hand is None and sender.splits:
             self._deny(
                 receiver,
                 kind,
@@ -129,16 +129,16 @@ class Gate:
                 "tell which: send it inside me.batches() or me.rows(), or declare it with "
                 'about = "training"',
             )
-        if frame is not None and rows > frame.count:
+        if at_hand is not None and rows > at_hand.count:
             self._deny(
                 receiver,
                 kind,
-                f"it has {rows} rows and the batch has {frame.count}, so its policy cannot tell "
+                f"it has {rows} rows and the batch has {at_hand.count}, so its policy cannot tell "
                 "which records it speaks of. Send as many rows as the batch has",
             )
         fewest = "min_batch" if self.task == "train" else "min_prediction"
         least = rule.min_batch if self.task == "train" else rule.min_prediction
-        if rows < least and kind.about != "nothing" and (frame is not None or training):
+        if rows < least and kind.about != "nothing" and (at_hand is not None or training):
             self._deny(
                 receiver,
                 kind,
@@ -215,12 +215,12 @@ class Gate:
         receiver: str,
         kind: Kind,
         width: int,
-        frame: Frame | None,
+        at_hand: RowsAtHand | None,
         sender: Sender,
         rule: Allow,
     ) -> None:
         """Count the message for every record that it speaks of, or raise Denied."""
-        of = frame or Frame(learnt_from(sender), ALL, 0)
+        of = at_hand or RowsAtHand(learnt_from(sender), ALL, 0)
         split, rows = of.split, of.rows
         if not held(sender, split):  # a server's
             return

@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # a ledger is read without PyTorch
     from colonnade.wire.kind import Kind, Value
 
 GENESIS = "0" * 64
-AWAY = "'{}' was away at the end"  # a note in runs whose parties come and go
 FLUSH_ROWS = 4096
 FIELDS: dict[str, tuple[type, ...]] = {  # of a message's row
     "attempt": (int,),
@@ -129,10 +128,14 @@ class Ledger:
         self._write_out()
         return iter(()) if self._path is None else read(self._path)
 
-    def note(self, text: str) -> None:
-        """Record a note between the messages, such as who was absent from here on."""
+    def note(self, text: str, **more: str) -> None:
+        """Record a note between the messages, such as who was absent from here on.
+
+        more  what a program is to read of it: away="shop", which was away at the end
+        """
         self._write_out()
-        self._append([f'{{"row":{self._count},"attempt":{self.attempt},"note":{json.dumps(text)}'])
+        said = {"row": self._count, "attempt": self.attempt, "note": text, **more}
+        self._append([json.dumps(said, separators=(",", ":"))[:-1]])
 
     def copy(self, row: Mapping[str, Any]) -> None:
         """A row of another ledger, chained again."""

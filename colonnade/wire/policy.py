@@ -127,7 +127,7 @@ class Policy:
     def template(kinds: Iterable[Kind], peer: str = "bank") -> str:
         """A policy file to start from: every Kind, what it reveals, and the possible limits."""
         parts = [
-            "# What may leave this party: a Kind not named here stays. An omitted limit is none.\n"
+            "# What may leave this party: only the Kinds named here, each within its limits.\n"
         ]
         for kind in kinds:
             reveals = "".join(c if c.isprintable() else " " for c in kind.reveals)

@@ -17,6 +17,7 @@ identified by (sender, receiver, attempt, Kind, sequence), and both ledgers must
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -30,6 +31,7 @@ from colonnade.wire.seals import Seal, Traffic
 KEY = ("sender", "receiver", "attempt", "kind", "sequence")
 SAID = ("shape", "dtype", "phase", "epoch", "step", "bytes", "sha256")
 Key = tuple[str, str, int, str, int]
+_AWAY = re.compile("'(.*)' was away at the end")  # in notes of older ledgers
 Row = Mapping[str, Any]
 
 
@@ -46,7 +48,7 @@ class Book:
     finished: bool
     elastic: bool  # its method lets parties come and go
     begun: int  # the last attempt that its owner has begun with any party; 0: unknown
-    notes: frozenset[str]
+    away: frozenset[str]  # who was away at the end, as its notes say
     run: str  # empty: unknown
     broken: str  # why it cannot be trusted; empty: it can
 
@@ -140,8 +142,7 @@ def _compare(owners: tuple[str, str], one: Book, other: Book) -> Reconciliation:
     overtaken = False
     if one.elastic or other.elastic:
         last = max([min(one.begun, other.begun), *(key[2] for key in (*mine, *its))])
-        away = {ledger.AWAY.format(name) for name in owners}
-        finished = finished and not away & (one.notes | other.notes)
+        finished = finished and not set(owners) & (one.away | other.away)
         overtaken = bool(_overtaken(unreceived, as_sent))
     in_time = not finished or all(row["attempt"] < last for row in lost)
     return Reconciliation(
@@ -330,7 +331,7 @@ def _open(place: Path) -> Book:
     rows: dict[Key, Row] = {}
     heads = [ledger.GENESIS]
     ends: set[str] | None = None  # of every message so far
-    notes: set[str] = set()
+    away: set[str] = set()
     attempts, broken = 0, ""
     try:
         end = result.get("wire", {}).get("head") if finished else None
@@ -338,7 +339,7 @@ def _open(place: Path) -> Book:
             heads.append(head)
             attempts = max(attempts, row["attempt"])
             if "note" in row:
-                notes.add(str(row["note"]))
+                away.add(_away(row))
                 continue
             key = _key(row)
             its = {row["sender"]} if "denied" in row else {row["sender"], row["receiver"]}
@@ -361,10 +362,16 @@ def _open(place: Path) -> Book:
         finished,
         manifest.get("elastic", manifest.get("loose")) is True,  # "loose" in older runs
         begun if isinstance(begun, int) else 0,
-        frozenset(notes),
+        frozenset(away),
         str(manifest.get("run", "")),
         broken,
     )
+
+
+def _away(note: Row) -> str:
+    """Who was away at the end, if a note says so; in older ledgers only its text does."""
+    told = _AWAY.fullmatch(str(note["note"]))
+    return str(note.get("away", told[1] if told else ""))
 
 
 def _key(row: Row) -> Key:

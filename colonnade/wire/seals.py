@@ -36,7 +36,7 @@ _text = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 # ---- what is counted -----------------------------------------------------------------------------
 
 
-class Tally:
+class Chain:
     """Messages in one direction between two parties, in one attempt."""
 
     __slots__ = ("_first", "_heads")
@@ -69,12 +69,12 @@ class Tally:
 class Both:
     """Both directions between a party and a peer, in one attempt."""
 
-    sent: Tally
-    received: Tally
+    sent: Chain
+    received: Chain
 
     def flow(self, attempt: int) -> Flow:
         sent, received = self.sent, self.received
-        heads = [tally.head(tally.count) or "" for tally in (sent, received)]
+        heads = [chain.head(chain.count) or "" for chain in (sent, received)]
         return Flow(attempt, sent.count, heads[0], received.count, heads[1])
 
 
@@ -95,7 +95,7 @@ class Traffic:
     def between(self, peer: str, attempt: int) -> Both:
         key = peer, attempt
         if key not in self._pairs:
-            self._pairs[key] = Both(Tally(), Tally())
+            self._pairs[key] = Both(Chain(), Chain())
         return self._pairs[key]
 
     def flows(self, peer: str) -> list[Flow]:
@@ -171,7 +171,7 @@ class Seal:
                 raise ValueError(f"it is of attempt {statement.attempt}, and speaks of others")
             return cls(statement, str(content["key"])[:64], str(content["signature"])[:128])
         except (ValueError, KeyError, TypeError) as error:
-            raise CodecError(f"a seal of a ledger that is none: {error}") from None
+            raise CodecError(f"a malformed seal: {error}") from None
 
     def holds(self) -> bool:
         """Whether the signature is one of the key over this very statement."""
@@ -214,10 +214,10 @@ def read(path: Path) -> Iterator[Seal]:
         try:
             content = json.loads(line)
             if not isinstance(content, dict):
-                raise CodecError("it is no table")
+                raise CodecError("it is not a table")
             yield Seal.read(content)
         except (ValueError, RecursionError, CodecError) as error:
-            raise RunError(f"{path}, line {number} is no seal: {error}") from None
+            raise RunError(f"{path}, line {number} is not a seal: {error}") from None
 
 
 def append(path: Path, made: Iterable[Seal]) -> None:

@@ -21,7 +21,7 @@ from colonnade.deploy.records import Records
 from colonnade.errors import ColonnadeError
 from colonnade.methods import easter, fedemb
 from colonnade.runtime import fixed
-from colonnade.runtime.control import TICK, Start, Trouble
+from colonnade.runtime.control import TICK, Failure, Start
 from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.network import Network
 from colonnade.runtime.sealing import Sealing
@@ -298,12 +298,12 @@ def fail_with_a_forged_log(me: str) -> None:
         raise ColonnadeError(FORGED)
 
     _twist(change)
-    fields = Trouble.of
+    fields = Failure.of
 
-    def of(error: ColonnadeError, me: str) -> Trouble:
+    def of(error: ColonnadeError, me: str) -> Failure:
         return replace(fields(error, me), error="Error\n2026-11-19 finished", text=FORGED)
 
-    Trouble.of = of  # type: ignore[method-assign,assignment]
+    Failure.of = of  # type: ignore[method-assign,assignment]
 
 
 def remark_escapes(me: str) -> None:

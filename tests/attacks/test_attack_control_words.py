@@ -1,4 +1,4 @@
-"""A member can stop a run with its words, but not steer it: whoever says what is not its to say is
+"""A member can stop a run with its words, but not steer it: whoever says what it may not say is
 named, and nobody else."""
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def test_a_run_that_is_stopped_by_a_word_names_the_liar(nursery: Nursery, tmp_pa
     with pytest.raises(RoleFailed) as stopped:
         colonnade.run(tree, out=tmp_path / "run", runtime="process", processes=options)
     said = str(stopped.value)
-    assert "'party3' said 'join' to 'party2': not its to say" in " ".join(said.split())
+    assert "'party3' said 'join' to 'party2', which it may not say" in " ".join(said.split())
     assert "'party2' has stopped" not in said and "'party1' has stopped" not in said
     log = (tmp_path / "run" / "parties" / "party2" / "log.txt").read_text()
     assert "no connection with 'party3' any more" in log
@@ -122,7 +122,7 @@ def test_who_was_barred_is_not_waited_for(tmp_path: Path) -> None:
     wanted = Recv((Peer("shop", wire),), Kind("x", ("dim",), reveals="nothing"), any=False)
     it.hear("shop", "join", json.dumps(JOIN))
     party: Any = None
-    with pytest.raises(PeerLost, match="'shop' said 'join' to 'telco': not its to say"):
+    with pytest.raises(PeerLost, match="'shop' said 'join' to 'telco', which it may not say"):
         Playing(it.session, party).take(wanted)
 
 

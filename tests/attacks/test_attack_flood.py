@@ -132,11 +132,11 @@ def connected() -> tuple[Link, Connection, Link, SimpleQueue[Any]]:
 
 @pytest.mark.parametrize("first", [1, 2], ids=["in order", "all too early"])
 @pytest.mark.parametrize("size", [0, MB])
-@pytest.mark.parametrize("loose", [False, True])
-def test_a_link_takes_no_more_than_its_windows(first: int, size: int, loose: bool) -> None:
+@pytest.mark.parametrize("elastic", [False, True])
+def test_a_link_takes_no_more_than_its_windows(first: int, size: int, elastic: bool) -> None:
     """Frames that nobody has taken in, far more than an honest sender may have under way."""
     bank, wire, shop, _ = connected()
-    bank.loose = loose
+    bank.elastic = elastic
     body = Part(7, 1, "shop", "bank", "x", 0, "train", 0, 0, 1, size, bytes(32))
     tail = bytes(size)
     taken = 0

@@ -262,7 +262,7 @@ def test_a_file_of_seals_that_is_none(parties: Path) -> None:
     path = parties / "party1" / "ledger-seals.jsonl"
     for line in ("{}", "[]", "3", "[" * 10_000, '{"run": 1}', "\x00"):
         path.write_text(line + "\n")
-        with pytest.raises(RunError, match="line 1 is no seal"):
+        with pytest.raises(RunError, match="line 1 is not a seal"):
             reconcile(parties / "party1", parties / "party2")
 
 

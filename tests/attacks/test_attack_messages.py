@@ -82,7 +82,7 @@ def check_finite(folder: Path) -> None:
         ("send_fewer_rows", "with batch = 49; 50 is due, in 'train', epoch 2, step 3"),
         ("send_one_row_for_all", "with batch = 1; 50 is due, in 'train', epoch 2, step 3"),
         ("send_another_width", "8 is due"),
-        ("send_no_rows_of_absurd_width", "that is no message: a tensor without elements"),
+        ("send_no_rows_of_absurd_width", "that is not a message: a tensor without elements"),
         ("send_another_dtype", "sent torch.float64 as 'embedding', declared as float32"),
         ("claim_another_epoch", "of epoch 8, step 3; 'party1' waits for that of epoch 2, step 3"),
         ("claim_its_set_up", "of its set-up; 'party1' waits for that of epoch 2, step 3"),
@@ -168,7 +168,7 @@ def test_an_absurd_chain_of_messages_makes_nobody_blame_an_honest_party(hop: int
     party in between."""
     progress = Progress(Schedule(1, 1, 1), torch.device("cpu"), labelled=False)
     party: Any = SimpleNamespace(progress=progress, checks=Checks("bank", None, progress))
-    party.device, party.frame = torch.device("cpu"), None
+    party.device, party.at_hand = torch.device("cpu"), None
     kind = Kind("x", (), reveals="nothing")
     message = Message("shop", "bank", kind, torch.zeros(()), 0, "setup", 0, 0, hop, 0.0)
     try:

@@ -64,7 +64,7 @@ def test_predictions_are_counted_apart_and_per_record(tmp_path: Path) -> None:
     """Files of ten rows, one after the other, on one ledger: each of their rows may leave twice,
     whatever left in training and however small the next file is."""
 
-    def foretell(me: Party, to: Peer) -> None:
+    def predicting(me: Party, to: Peer) -> None:
         for batch in me.rows("predict"):
             to.send(EMBEDDING, batch.x[:, :4])
 
@@ -73,7 +73,7 @@ def test_predictions_are_counted_apart_and_per_record(tmp_path: Path) -> None:
         run = f"predict {number}"
         left, why = play(
             tmp_path,
-            foretell,
+            predicting,
             run=run,
             train=0,
             more={"predict": 10},
@@ -83,7 +83,7 @@ def test_predictions_are_counted_apart_and_per_record(tmp_path: Path) -> None:
         )
         assert (len(left), why) == (1, "")
     left, why = play(
-        tmp_path, foretell, train=0, more={"predict": 12}, task="predict", predictions=2
+        tmp_path, predicting, train=0, more={"predict": 12}, task="predict", predictions=2
     )
     assert not left and "10 of its records, of 12" in why and "predictions" in why
     assert "id-" not in why
@@ -143,13 +143,13 @@ def test_a_hub_that_calls_every_prediction_by_one_name_gets_no_more(tmp_path: Pa
     """What is repeated under one name is free, as after a crash, and the hub gives the names. So
     it says the name of an earlier prediction, and other rows are predicted."""
 
-    def foretell(me: Party, to: Peer) -> None:
+    def predicting(me: Party, to: Peer) -> None:
         for batch in me.rows("predict"):
             to.send(EMBEDDING, batch.x[:, :4])
 
     def predict(rows: int) -> tuple[list[Any], str]:
         more = {"predict": rows}
-        return play(tmp_path, foretell, train=0, more=more, task="predict", predictions=1)
+        return play(tmp_path, predicting, train=0, more=more, task="predict", predictions=1)
 
     assert len(predict(10)[0]) == 1
     assert len(predict(10)[0]) == 1  # the same, after a crash

@@ -23,7 +23,7 @@ from colonnade.deploy.supervisor import Options
 from colonnade.errors import ColonnadeError, KindError, RoleFailed
 from colonnade.net.frame import PROTOCOL, Control, Hello, Part
 from colonnade.net.greeting import Unfit, fitting
-from colonnade.runtime.control import Halt, Stop, StopAt, Trouble, Waiting, frames, read
+from colonnade.runtime.control import Failure, Halt, Stop, StopAt, Waiting, frames, read
 from colonnade.runtime.network import Network
 from colonnade.runtime.post import Post
 from colonnade.runtime.protocol import hear
@@ -57,7 +57,7 @@ def harmless(text: str) -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        Trouble(NASTY, NASTY, NASTY),
+        Failure(NASTY, NASTY, NASTY),
         Halt(NASTY),
         Stop(NASTY),
         StopAt(3, NASTY),
@@ -71,9 +71,9 @@ def test_words_of_others(said: Any) -> None:
     for value in vars(heard).values():
         if isinstance(value, str):
             harmless(value)
-    if isinstance(heard, Trouble):
+    if isinstance(heard, Failure):
         assert "[red]olleh" in heard.text and "\\x1b" in heard.text  # shown, without an effect
-        harmless(str(heard.failure()))
+        harmless(str(heard.as_error()))
 
 
 @pytest.mark.parametrize(

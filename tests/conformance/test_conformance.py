@@ -318,7 +318,7 @@ def test_every_message_about_rows_tells_the_gate_which(
     def check(gate: Gate, to: str, kind: Kind, value: Any, size: int, me: Any) -> None:
         if kind.about == "batch":
             if isinstance(value, torch.Tensor) and "batch" in (kind.shape or ()):
-                assert value.shape[kind.shape.index("batch")] == me.frame.count
+                assert value.shape[kind.shape.index("batch")] == me.at_hand.count
             told.add((gate.owner, kind.name))
         plain(gate, to, kind, value, size, me)
 

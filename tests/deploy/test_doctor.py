@@ -344,7 +344,7 @@ def test_a_signing_key_that_is_not_pinned(two: Two) -> None:
         ("allow = 3", "problem", "must be tables"),
         ("", "problem", "keeps inside gradient, which this party must send"),
         (NEEDED["bank"], "ok", "allows what is sent: gradient"),
-        (NEEDED["bank"] + 'to = ["nobody"]', "problem", "names 'nobody', which is no member"),
+        (NEEDED["bank"] + 'to = ["nobody"]', "problem", "names 'nobody', which is not a member"),
         (NEEDED["bank"] + 'to = ["bank"]', "problem", "names nobody but 'bank' itself"),
         (NEEDED["bank"] + 'to = ["bank", "shop"]', "ok", "allows what is sent: gradient"),
         (NEEDED["bank"] + "min_members = 3", "problem", "asks for 3 members; there are 2"),

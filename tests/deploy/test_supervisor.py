@@ -10,7 +10,7 @@ import pytest
 import colonnade
 from colonnade.deploy.supervisor import Options
 from colonnade.errors import RoleFailed
-from colonnade.results.observer import Tally
+from colonnade.results.observer import Sums
 
 SAYS_SO = """
 import json, sys, time
@@ -42,8 +42,8 @@ def test_the_party_that_failed_of_its_own_accord_is_blamed(tmp_path: Path) -> No
 
 
 def test_a_message_is_in_two_ledgers_and_counts_once() -> None:
-    tally = Tally()
-    tally.set("bank", 100)
-    tally.set("shop", 40)
-    tally.set("shop", 100)
-    assert tally.bytes == 100
+    sums = Sums()
+    sums.set("bank", 100)
+    sums.set("shop", 40)
+    sums.set("shop", 100)
+    assert sums.bytes == 100

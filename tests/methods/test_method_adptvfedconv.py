@@ -115,7 +115,7 @@ def untouched(cut: str, pixels: int) -> Tensor:
     """Along one side of an image in two tiles: the cells whose value no cut can have changed.
 
     A convolution looks one cell further; behind a max-pool that is two pixels, then four: so far
-    from a cut one must be, where the specification says "(#conv) pixels" for cuts before a pool.
+    from a cut one must be. Before the first pool that is one pixel per convolution.
     """
     tile = torch.arange(pixels) // (pixels // 2)
     dirty = torch.zeros(pixels, dtype=torch.bool)
@@ -224,8 +224,8 @@ def test_away_from_the_cuts_the_stitched_map_is_that_of_the_whole_image(
     assert not torch.equal(found[..., ~far], wanted[..., ~far])
 
 
-def test_the_distance_of_the_specification() -> None:
-    """§7: further than (#conv) pixels from a cut; before the first max-pool a cell is a pixel."""
+def test_before_a_pool_the_distance_from_a_cut_is_one_pixel_per_convolution() -> None:
+    """Before the first max-pool a cell is a pixel."""
     for cut_at in ("1C", "2C"):
         convolutions = int(cut_at[0])
         distance = torch.arange(32).sub(15.5).abs() + 0.5  # of a pixel from the cut: 1, 2, …

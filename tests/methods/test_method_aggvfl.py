@@ -205,6 +205,8 @@ def test_bad_options_are_refused(options: dict[str, Any], message: str) -> None:
 
 
 def test_local_steps_of_a_stranger_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"local_steps\.shop: no such party; there are party1, "):
+    with pytest.raises(
+        ConfigError, match=r"no party 'shop' in aggvfl\.local_steps: one of party1, "
+    ):
         colonnade.run(settings(aggvfl={"local_steps": {"shop": 2}}), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()  # before anything was written

@@ -225,10 +225,10 @@ def test_equals_a_hand_written_loop(
 
 
 @pytest.mark.parametrize("gradient", ["own", "joint"])
-def test_one_step_follows_autograd_through_the_formula_of_the_specification(
+def test_one_step_follows_autograd_through_the_formula_of_the_mean(
     gradient: str, tmp_path: Path
 ) -> None:
-    """E_used = stop(E) + (E_k − stop(E_k))/C, and Eq. 7 itself for the joint gradient.
+    """E_used = stop(E) + (E_k − stop(E_k))/C, and the paper's Eq. 7 itself for the joint gradient.
 
     Close and not equal: division by C is not multiplication by 1/C, and autograd adds the heads'
     gradients up in an order of its own.
@@ -463,7 +463,9 @@ def test_bad_options_are_named(options: dict[str, Any], message: str, tmp_path: 
 
 def test_a_weight_for_nobody_is_refused(tmp_path: Path) -> None:
     tree = settings({"aggregate": "weighted", "weights": {"party1": 2.0, "partie2": 1.0}})
-    with pytest.raises(ConfigError, match=r"weights\.partie2: no such party; there are party1"):
+    with pytest.raises(
+        ConfigError, match=r"no party 'partie2' in easter\.weights: did you mean 'party2'\?"
+    ):
         colonnade.run(tree, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -767,9 +769,9 @@ def test_every_role_refuses_by_itself_before_a_single_message() -> None:
     wire, cfg = _Tapped(), easter.Easter()
     there, gone = Peer("b", wire), Peer("c", wire, present=False)
     with pytest.raises(MethodError, match="cannot hide the embeddings of 'a'"):
-        easter.passive_part(me, there, [gone], cfg).send(None)
+        easter.passive_share(me, there, [gone], cfg).send(None)
     with pytest.raises(MethodError, match="cannot hide the embeddings of 'b'"):
-        easter.active_part(me, [there, gone], cfg).send(None)
+        easter.active_share(me, [there, gone], cfg).send(None)
 
 
 def train_without(tree: dict[str, Any], absent: set[str]) -> dict[str, Party]:

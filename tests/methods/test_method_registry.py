@@ -142,7 +142,7 @@ def test_nothing_is_sent_to_or_received_from_the_absent() -> None:
     ("method", "absent", "why"),
     [
         (aggvfl.METHOD, {"b"}, r"'b' cannot be absent: method 'aggvfl' needs all its parties"),
-        (splitnn.METHOD, {"x"}, r"absent = 'x': no such party; there are a, b, c"),
+        (splitnn.METHOD, {"x"}, r"no party 'x' as absent: one of a, b, c"),
         (splitnn.METHOD, {"a"}, r"'a' cannot be absent: it is the active party"),
         (easter.METHOD, {"b"}, r"cannot hide the embeddings of 'c'.*one_passive"),
     ],

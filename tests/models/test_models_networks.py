@@ -160,7 +160,13 @@ def test_resnet18_and_jove_s_cut() -> None:
     below, above = split(model, "stage2")
     assert parameters(below) == 675_392
     assert parameters(above) == 10_498_570
-    for h, w in ((12, 32), (20, 32), (16, 32), (32, 16), (32, 20)):  # the views of §2.6
+    for h, w in (
+        (12, 32),
+        (20, 32),
+        (16, 32),
+        (32, 16),
+        (32, 20),
+    ):  # the views of JoVe-FL's experiments
         features = below(torch.empty(2, 3, h, w, device="meta"))
         assert features.shape == (2, 128, h // 2, w // 2)
         assert above(features).shape == (2, 10)

@@ -14,7 +14,7 @@ from colonnade.partition import cut, paste, tiles
 
 CUTS = get_args(Cut)
 
-# §1.2: what a client with a 16×16 tile uploads
+# What a client of AdptVFedConv with a 16×16 tile uploads
 MAPS = {
     "1C": (64, 16, 16),
     "2C": (64, 16, 16),
@@ -48,7 +48,7 @@ def test_the_number_of_parameters() -> None:
     assert convolutions + norms + full == 34_011_172
     assert sum(p.numel() for p in model.parameters()) == 34_011_172
     extractor, _ = split(model, "2C+1M")
-    # the first message of §1.4
+    # the first message of AdptVFedConv: the server's pre-trained extractor
     assert sum(p.numel() for p in extractor.parameters()) == 9 * 3 * 64 + 9 * 64 * 64 + 4 * 64
 
 
@@ -63,7 +63,7 @@ def test_the_ten_cuts_and_their_maps(tile_network: nn.Sequential) -> None:
     ("shape", "pools", "features"),
     [
         ((3, 32, 32), 5, 32),
-        ((3, 16, 16), 4, 32),  # §1.8-3: the fifth pool is dropped
+        ((3, 16, 16), 4, 32),  # our default: the fifth pool is dropped
         ((1, 14, 14), 3, 32),
         ((1, 28, 28), 4, 32),
         ((1, 28, 7), 2, 32 * 7),

@@ -60,7 +60,7 @@ class End:
     def take_in(self) -> None:
         """As the runtime does: one event after the other."""
         for event in self.events():
-            if isinstance(event, Up) and event.anew:
+            if isinstance(event, Up) and event.restarted:
                 self.got.clear()
                 self.sent.clear()  # what the peer's memory held is gone
             if isinstance(event, Arrived) and event.life == self.link.life:
@@ -414,11 +414,11 @@ def test_a_full_window_opens_when_the_peer_takes_in() -> None:
     assert len(bank.sent) == 2 * links.WINDOW_FRAMES + 1
 
 
-def test_a_loose_link_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_elastic_link_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither for a peer that is busy, up to a limit, nor for one that has gone in the middle."""
-    monkeypatch.setattr(links, "LOOSE_BYTES", 20_000)
+    monkeypatch.setattr(links, "ELASTIC_BYTES", 20_000)
     bank, shop = End("bank", "shop"), End("shop", "bank")
-    bank.link.loose = shop.link.loose = True
+    bank.link.elastic = shop.link.elastic = True
     ours, theirs = join(bank, shop)
     bank.take_in()
     shop.take_in()

@@ -92,8 +92,8 @@ def test_whoever_is_no_member_is_refused(authority: Path) -> None:
     thief = mesh("thief", authority / "thief", address, own)
     with running(bank, thief):
         lost = thief.inbox.get(timeout=15)
-        assert isinstance(lost, Lost) and "'thief' is no member" in str(lost.error)
-        assert said(log, "refused 'thief': 'thief' is no member of this federation")()
+        assert isinstance(lost, Lost) and "'thief' is not a member" in str(lost.error)
+        assert said(log, "refused 'thief': 'thief' is not a member of this federation")()
 
 
 def test_parties_that_differ_are_told_in_what(authority: Path) -> None:

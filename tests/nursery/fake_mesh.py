@@ -88,7 +88,7 @@ class Case:
             unread=lambda: (),
             holds=lambda peer, kind: False,
             admit=lambda peer, run, attempt: self.admitted.append((peer, attempt)),
-            ledger=SimpleNamespace(note=lambda text: None),
+            ledger=SimpleNamespace(note=lambda text, **more: None),
         )
         self.session = Session(
             me,

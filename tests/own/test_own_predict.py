@@ -174,7 +174,7 @@ def test_mistakes_in_new_files(trained: Path, tmp_path: Path) -> None:
         run.read_files({"bank": tmp_path / "none.csv", "shop": shop})
     with pytest.raises(DataError, match="rows of shop are missing: give --data shop=FILE"):
         run.read_files({"bank": bank})
-    with pytest.raises(DataError, match="telco: no such party; there are bank, shop"):
+    with pytest.raises(DataError, match="no party 'telco' in this run: one of bank, shop"):
         run.read_files({"bank": bank, "telco": shop})
     with pytest.raises(DataError, match="shop: absent, and yet"):
         run.read_files({"bank": bank, "shop": shop}, absent=["shop"])

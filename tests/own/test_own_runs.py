@@ -93,9 +93,9 @@ def test_every_party_has_the_same_rows_in_the_same_order(tmp_path: Path) -> None
     found = tables()
     order = [
         found["bank"][0][n]
-        for n in phase.plainly({name: ids for name, (ids, *_) in found.items()}, psi.Alignment())[
-            "bank"
-        ].tolist()
+        for n in phase.common_in_clear(
+            {name: ids for name, (ids, *_) in found.items()}, psi.Alignment()
+        )["bank"].tolist()
     ]
     assert sorted(order) == common() and order != common()
     for name, (ids, x, labels) in found.items():

@@ -187,7 +187,7 @@ CONFIGS = [
     ),
     pytest.param(
         top('label_holder = "bank"'),
-        ["label_holder = 'bank'", "there are party1, party2, party3, party4"],
+        ["no party 'bank' as label_holder: one of party1, party2, party3, party4"],
         id="unknown label holder",
     ),
     pytest.param(
@@ -468,7 +468,7 @@ def test_outputs_that_cannot_be_written(run: Path, capsys: pytest.CaptureFixture
         ("party1=none.npy", "--data party1=none.npy: No such file"),
         ("party1=text.csv", "Give a .npy array, or a .csv of numbers"),
         ("party1=pickle.npy", "--data party1=pickle.npy"),
-        ("stranger=good.npy", "stranger: no party of this run; it has party1, party2"),
+        ("stranger=good.npy", "no party 'stranger' in this run: one of party1, party2"),
         ("party1=good.npy", "rows of party2, party3, party4 are missing"),
     ],
 )
@@ -651,7 +651,7 @@ PARTIES: list[Any] = [
     ),
     pytest.param(
         {"bank": (X, Y), "shop": X}, {"bank": (X, Y), "shop": X, "spy": X}, DataError,
-        ["test has rows of spy", "bank, shop"], id="test rows of a stranger",
+        ["no party 'spy' for rows in test", "bank, shop"], id="test rows of a stranger",
     ),
     pytest.param(
         {"bank": (X, Y), "shop": X}, {"bank": X, "shop": X}, DataError,
@@ -708,7 +708,11 @@ def test_wrong_parties(
             DataError,
             "label_holder = 'spy' brings no labels; with labels: bank",
         ),
-        ({"parties": {"spy": {}}}, ConfigError, "[parties.spy]: no such party among bank, shop"),
+        (
+            {"parties": {"spy": {}}},
+            ConfigError,
+            "no party 'spy' for a table in [parties]: one of bank, shop",
+        ),
         ({"partition": {"kind": "tiles"}}, ConfigError, "there is nothing to divide"),
         ({"label_only": True}, ConfigError, "label_only has no meaning"),
         ({"model": "cnn"}, ConfigError, "party 'bank'"),
@@ -750,7 +754,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> colonnade.Trained:
     ("rows", "says"),
     [
         ({"bank": X}, "rows of shop are missing: all parties take part"),
-        ({"bank": X, "shop": IMAGES, "spy": X}, "spy: no party of this run; it has bank, shop"),
+        ({"bank": X, "shop": IMAGES, "spy": X}, "no party 'spy' in this run: one of bank, shop"),
         ({"bank": X[:, :2], "shop": IMAGES}, "party 'bank': 2 columns given, 3 in training"),
         ({"bank": X, "shop": IMAGES[..., :3]}, "'shop' was trained on rows of shape (1, 6, 6)"),
         ({"bank": X, "shop": X}, "party 'shop'"),

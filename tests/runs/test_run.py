@@ -231,7 +231,7 @@ def test_a_wrong_number_of_predictions_is_refused_and_leaves_a_result(tmp_path: 
 
 
 def test_losing_a_stranger_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="lose = 'nobody': no such party; there are party1"):
+    with pytest.raises(RunError, match="no party 'nobody' as lose: one of party1"):
         colonnade.run(settings(), out=tmp_path / "run", lose={"nobody": 3})
     assert not (tmp_path / "run").exists()
 

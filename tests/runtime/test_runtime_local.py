@@ -287,7 +287,7 @@ def test_undeclared_kinds_and_strangers_are_refused() -> None:
     with pytest.raises(KindError, match="does not declare"):
         play({"a": undeclared, "b": b})
     for program in (stranger, oneself):
-        with pytest.raises(KindError, match="which is no peer"):
+        with pytest.raises(KindError, match="which is not a peer"):
             play({"a": program, "b": b})
 
 

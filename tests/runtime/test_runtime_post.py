@@ -36,7 +36,7 @@ class Me:
     """What a post office looks at of a party."""
 
     name, position = "shop", ("train", 1, 2)
-    frame, splits = None, ()
+    at_hand, splits = None, ()
     progress = SimpleNamespace(phase="train", hop=3, clock=0.0, position=position)
     checks = Checks("shop", None, progress)  # type: ignore[arg-type]
 
@@ -172,7 +172,7 @@ def test_nothing_leaves_without_a_ledger(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_only_declared_kinds_and_known_peers() -> None:
     office = post("shop")
-    with pytest.raises(KindError, match="no peer"):
+    with pytest.raises(KindError, match="not a peer"):
         office.put(Me, "nobody", EMBEDDING, torch.zeros(1, 1))  # type: ignore[arg-type]
     other = Kind("embedding", ("batch", "dim"), reveals="something else")
     with pytest.raises(KindError, match="does not declare"):

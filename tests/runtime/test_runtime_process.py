@@ -17,7 +17,7 @@ from colonnade.errors import CodecError, ColonnadeError, Denied, PeerLost, RoleF
 from colonnade.net.frame import HEAD_BYTES
 from colonnade.role.progress import Stopped
 from colonnade.runtime import control
-from colonnade.runtime.control import Done, GoBack, Halt, Trouble
+from colonnade.runtime.control import Done, Failure, GoBack, Halt
 from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.playing import Playing
 from colonnade.runtime.protocol import NAMES, WORDS
@@ -88,7 +88,7 @@ def test_what_was_begun_is_not_forgotten_when_all_go_back(tmp_path: Path) -> Non
         ((), ("telco",), "wait", 'only on_lost = "continue"'),
         ((), ("telco",), "stop", 'only on_lost = "continue"'),
         (("telco",), (), "continue", "'telco' was left behind"),
-        ((), ("post",), "continue", "'post' is no member"),
+        ((), ("post",), "continue", "'post' is not a member"),
         ((), ("shop",), "continue", 'only on_lost = "continue"'),
         ((), ("telco",), "continue", ""),
         (("telco",), ("telco",), "wait", ""),
@@ -154,7 +154,7 @@ def test_a_word_without_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ("shop", "done", '{"account": []}'),
         ("shop", "saved", "{}"),
         ("shop", "join", '{"life": 3}'),
-        ("telco", "start", json.dumps(start(1))),  # not its to say
+        ("telco", "start", json.dumps(start(1))),  # which it may not say
         ("bank", "join", "{}"),
     ],
 )
@@ -195,7 +195,7 @@ def test_a_word_is_heard_from_those_alone_who_may_say_it(word: str, tmp_path: Pa
         return
     from_hub = WORDS[word].said_by == "hub"
     it = case("bank" if from_hub else "shop", tmp_path)
-    with pytest.raises(CodecError, match="not its to say"):
+    with pytest.raises(CodecError, match="which it may not say"):
         it.hear("telco" if from_hub else "bank", word, json.dumps(CONTENTS[word]))
 
 
@@ -257,10 +257,10 @@ def test_a_peer_that_takes_nothing_in_is_not_waited_for_for_ever(tmp_path: Path)
 def test_an_error_that_is_passed_on_stays_that_of_the_party_it_came_from(tmp_path: Path) -> None:
     """By its fields: a text that looks like it changes nothing."""
     own = Denied("'telco' has stopped: says its policy")
-    assert Trouble.of(own, "shop") == Trouble("shop", "Denied", str(own))
-    failure = Trouble("shop", "Denied", "its policy").failure()
+    assert Failure.of(own, "shop") == Failure("shop", "Denied", str(own))
+    failure = Failure("shop", "Denied", "its policy").as_error()
     assert str(failure) == "'shop' has stopped: Denied: its policy"
-    assert Trouble.of(failure, "bank") == Trouble("shop", "Denied", "its policy")
+    assert Failure.of(failure, "bank") == Failure("shop", "Denied", "its policy")
     for me, passed_on in [("bank", True), ("telco", False)]:
         it = case(me, tmp_path)
         with pytest.raises(RoleFailed), it.session.connected():

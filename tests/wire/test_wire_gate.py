@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from colonnade.errors import Denied
 from colonnade.journal import Journal, Names, RunJournal
 from colonnade.wire import Kind, Message, Value, codec, ledger
-from colonnade.wire.counting import Frame
+from colonnade.wire.counting import RowsAtHand
 from colonnade.wire.gate import Gate
 from colonnade.wire.policy import Policy
 
@@ -35,7 +35,7 @@ class Shop:
 
     book: Journal | None = None
     run: str = "a"
-    frame: Frame | None = None
+    at_hand: RowsAtHand | None = None
     position: tuple[str, int, int] = ("train", 0, 0)
     splits: dict[str, range] = field(
         default_factory=lambda: {"train": range(20), "test": range(20, 25)}
@@ -54,9 +54,9 @@ class Shop:
     def on(self, *rows: int, split: str = "train") -> Iterator[None]:
         """Work on these rows; none: on all of them."""
         where = np.array(rows, np.int64) if rows else slice(0, len(self.splits[split]))
-        self.frame = Frame(split, where, len(rows) or len(self.splits[split]))
+        self.at_hand = RowsAtHand(split, where, len(rows) or len(self.splits[split]))
         yield
-        self.frame = None
+        self.at_hand = None
 
 
 @pytest.fixture

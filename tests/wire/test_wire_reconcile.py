@@ -144,7 +144,10 @@ def loosen(folder: Path, **more: Any) -> None:
     (folder / "run.json").write_text(json.dumps(manifest | {"elastic": True, **more}))
 
 
-def test_where_parties_come_and_go_what_was_lost_at_the_end_is_excused(parties: Path) -> None:
+@pytest.mark.parametrize("field", [{"away": "shop"}, {}], ids=["now", "older ledgers"])
+def test_where_parties_come_and_go_what_was_lost_at_the_end_is_excused(
+    field: dict[str, str], parties: Path
+) -> None:
     def lose(count: int) -> Callable[[list[Row]], None]:
         def change(rows: list[Row]) -> None:
             theirs = [row for row in rows if row["sender"] == "bank"]
@@ -160,7 +163,7 @@ def test_where_parties_come_and_go_what_was_lost_at_the_end_is_excused(parties: 
     assert "never received" in found.faults[0]  # both have ended, and nobody was away
     bank = parties / "bank"
     book = Ledger(bank / "ledger.jsonl")
-    book.note(ledger.AWAY.format("shop"))
+    book.note("'shop' was away at the end", **field)
     book.close()
     rewrite(bank, lambda rows: None)
     found = reconcile(bank, parties / "shop")

@@ -7,9 +7,9 @@ from collections import Counter
 import numpy as np
 from numpy.typing import NDArray
 
+from colonnade.data.own.phrases import short
 from colonnade.data.own.settings import OwnFile
 from colonnade.data.own.table import ABSENT, TableFile
-from colonnade.data.own.words import short
 from colonnade.data.types import Column
 from colonnade.errors import DataError
 

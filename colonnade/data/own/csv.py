@@ -10,8 +10,8 @@ from itertools import islice
 from pathlib import Path
 
 from colonnade.data.own import table
+from colonnade.data.own.phrases import character
 from colonnade.data.own.table import Cells, text, unreadable
-from colonnade.data.own.words import character
 from colonnade.errors import DataError
 
 _SAMPLE = 20  # lines that show the delimiter

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.data.own import table
+from colonnade.data.own.phrases import leave_out, setting
 from colonnade.data.own.table import Cells, unreadable
-from colonnade.data.own.words import leave_out, setting
 from colonnade.errors import DataError
 
 

@@ -12,10 +12,10 @@ from colonnade.data.own.csv import Csv
 from colonnade.data.own.images import read_images
 from colonnade.data.own.numbers import numbers_of
 from colonnade.data.own.parquet import Parquet
+from colonnade.data.own.phrases import about_labels, character, listed, remarks, short
 from colonnade.data.own.settings import OwnFile
 from colonnade.data.own.table import Own, TableFile
 from colonnade.data.own.types import typed
-from colonnade.data.own.words import about_labels, character, listed, remarks, short
 from colonnade.data.types import Column
 from colonnade.errors import DataError, nearest, unknown
 

@@ -7,8 +7,8 @@ import re
 import numpy as np
 
 from colonnade.data.own.numbers import ABSENT_NUMBER, First, Texts, as_number
+from colonnade.data.own.phrases import leave_out, setting, short
 from colonnade.data.own.table import TableFile
-from colonnade.data.own.words import leave_out, setting, short
 from colonnade.data.types import Column
 from colonnade.errors import DataError
 

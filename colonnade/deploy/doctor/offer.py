@@ -86,8 +86,7 @@ def alignment(case: Case) -> list[Check]:
     try:
         ristretto.library()
     except MethodError as error:
-        said, _, move = str(error).partition(": ")
-        return [Check("alignment", "problem", said, move)]
+        return [Check("alignment", "problem", error.said, error.move)]
     return []
 
 

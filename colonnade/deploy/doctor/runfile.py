@@ -9,7 +9,7 @@ from pathlib import Path
 from colonnade import config as configuration
 from colonnade import toml
 from colonnade.align import kinds_of, ristretto
-from colonnade.align.phase import keep, plainly
+from colonnade.align.phase import common_in_clear, keep
 from colonnade.assembly import from_catalogue, from_files
 from colonnade.config import Config
 from colonnade.data import own
@@ -23,7 +23,7 @@ MOST_NOTES = 24  # lines about one party's file
 
 
 def is_run(path: Path) -> bool:
-    """Whether it says what to run on this machine, and is no federation file."""
+    """Whether it says what to run on this machine, and is not a federation file."""
     try:
         return "method" in toml.load(path)
     except ConfigError:
@@ -69,14 +69,13 @@ def _rows_of(run: Config) -> Iterator[Check]:
         try:
             ristretto.library()
         except MethodError as error:
-            said, _, move = str(error).partition(": ")
-            yield Check("alignment", "problem", said, move)
+            yield Check("alignment", "problem", error.said, error.move)
             return
     try:
         assembly = from_files(run) if run.files else from_catalogue(run)
         names = {n: party.names for n, party in assembly.parties.items() if party.names}
         if run.align is not None and names:
-            common = plainly(names, run.align)
+            common = common_in_clear(names, run.align)
             count = len(next(iter(common.values())))
             shares = ", ".join(f"{count / len(own):.0%} of {name}'s" for name, own in names.items())
             if count < run.align.minimum:

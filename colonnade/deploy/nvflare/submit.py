@@ -24,7 +24,7 @@ from colonnade.config.federation import Federation
 from colonnade.deploy.nvflare import job, kits, told
 from colonnade.errors import FederationError, RoleFailed, RunError, foreign, printable
 from colonnade.results import folder as folders
-from colonnade.results.observer import Observer, Tally
+from colonnade.results.observer import Observer, Sums
 from colonnade.results.result import Result, read_json
 from colonnade.results.writer import ResultFile
 from colonnade.role.progress import Meter
@@ -114,8 +114,8 @@ class Console:
         found = self._kit / "startup" / "fed_admin.json"
         if not found.exists():
             raise RunError(
-                f"{self._kit} is no startup kit of somebody who submits: give --kit DIR, as "
-                "`colonnade nvflare provision` has made it"
+                f"{self._kit} is not the startup kit of somebody who may submit: give --kit DIR, "
+                "as `colonnade nvflare provision` has made it"
             )
         user = read_json(found)["admin"]["username"]
         logging.getLogger("nvflare").addHandler(logging.NullHandler())  # it tells us by errors
@@ -164,7 +164,7 @@ class Console:
         method, options = federation.run.found.method, federation.run.options
         everyone = method.rows.own_labels or method.rows.everyone_labelled(options)
         meters = {name: Meter(everyone or name == federation.holder) for name in federation.names}
-        tally, ended = Tally(), 0
+        traffic, ended = Sums(), 0
         while True:
             status = str(self._api.get_job_meta(number).get("status", ""))
             asked = status == "RUNNING" and ended < len(meters)
@@ -173,15 +173,15 @@ class Console:
             for site, now in shown["now"].items():
                 if not ready:
                     ready = time.perf_counter() - began
-                    observer.began(federation.run, meters, tally)
+                    observer.began(federation.run, meters, traffic)
                 if "meter" in now:
                     meter = meters[site]
                     meter.phase, meter.share, meter.epochs = now["meter"]
             for site, event in shown["events"][seen:]:  # several, since the last look
-                tally.set(site, event["bytes"])
+                traffic.set(site, event["bytes"])
                 observer.epoch(site, event["epoch"])
             for site, now in shown["now"].items():
-                tally.set(site, now.get("bytes", 0))
+                traffic.set(site, now.get("bytes", 0))
             seen = max(seen, len(shown["events"]))
             if status.startswith(ENDED):
                 return status, ready

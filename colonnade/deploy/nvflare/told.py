@@ -71,7 +71,7 @@ def checked(site: object, name: str, federation: Federation) -> dict[str, Any]:
     try:
         if told.get("account") is not None:
             if not isinstance(told["account"], dict):
-                raise CodecError(f"'{name}' sent an account that is no table")
+                raise CodecError(f"'{name}' sent an account that is not a table")
             found["account"] = check(told["account"], who)
         found["wire"] = _wire(told.get("wire") or {}, name, federation)
         found["data"] = _data(told.get("data") or {}, name)
