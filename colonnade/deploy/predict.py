@@ -149,8 +149,8 @@ def _role(
     """The predicting role, after an alignment where the settings ask for one."""
     settings, missing = setup.settings, frozenset(absent)
     roles, cast = settings.found.method.roles, setup.cast
-    predict = roles[party.role].predict
-    role = partial(bind, predict, party, cast, wire, settings.options, missing, split=SPLIT)
+    program = roles[party.role].predict
+    role = partial(bind, program, party, cast, wire, settings.options, missing, split=SPLIT)
     bringing = [name for name, part in cast.items() if roles[part].rows and name not in missing]
     peers = [Peer(name, wire) for name in bringing if name != party.name]
     if settings.align is None or not peers:

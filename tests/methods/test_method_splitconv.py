@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import colonnade
-from colonnade import assembly, config
+from colonnade import Batch, assembly, config
 from colonnade.data import Moves
+from colonnade.methods import splitconv
 from colonnade.methods.splitconv import METHOD
 from colonnade.models import split, vgg16
 from colonnade.role.recipe import make_optimizer, rate_factor
@@ -125,6 +126,30 @@ def test_equals_one_network_and_one_graph(
     weights = store.load(tmp_path / "run" / "weights" / "party1")["weights"]
     for name, value in classifier.state_dict().items():
         assert torch.equal(weights["classifier"][name], value), name
+
+
+def test_a_saved_run_predicts_from_the_maps_of_its_last_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the statistics of the training, and not with those of the rows that are predicted. The
+    predictions of this small network hardly show the difference; its maps do."""
+    seen: list[Tensor] = []
+    extract = splitconv.extract
+
+    def noted(extractor: nn.Sequential, batch: Batch) -> Tensor:
+        maps = extract(extractor, batch)
+        if not maps.requires_grad:  # an evaluation, or a prediction
+            seen.append(maps)
+        return maps
+
+    monkeypatch.setattr(splitconv, "extract", noted)
+    result = colonnade.run(settings(), out=tmp_path / "run")
+    evaluated = seen[-4:]  # all test rows are one batch at each of four parties
+    seen.clear()
+    colonnade.load(result.path).predict()
+    assert len(seen) == 4
+    for maps in seen:
+        assert len(maps) == TEST and any(torch.equal(maps, known) for known in evaluated)
 
 
 def test_two_messages_per_batch_and_passive_party(tmp_path: Path) -> None:
