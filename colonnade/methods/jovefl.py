@@ -233,7 +233,7 @@ async def server(me: Party, clients: list[Peer], cfg: JoVeFL) -> None:
                 me.enough()
             continue
         came = end.hear(heads)
-        check_alike(came, heads, ONE_HEAD)
+        check_alike(came, heads, ONE_HEAD, me.state.get("head"))
         merging.merge(me.state, came, heads, me.device)  # 2. θ := mean of the θ_i
         rate = rate_of_all(me, heads, len(clients), cfg)  # 3. η := warm-up; then ε·η
         me.state["round"] = me.state.get("round", 0) + 1
