@@ -103,7 +103,7 @@ async def passive(me: Party, active: Peer, cfg: AdptVFedConv) -> None:
     for _ in me.epochs("transfer", 1):
         extractor = extractor_of(me, cfg)
         if cfg.transfer:
-            tiles.adopt(me, extractor, await active.recv(EXTRACTOR))  # 2.
+            tiles.adopt(extractor, await active.recv(EXTRACTOR), active)  # 2.
     fine_tune(me, cfg)  # 3.
     for _ in me.epochs("upload", 1):
         for name in evaluated(me):

@@ -54,10 +54,29 @@ async def scored(me: Party, server: Peer, private: nn.Module, split: str) -> dic
         server.send(ROWS, {"rows": len(me.splits[split])})
         for batch in me.rows(split):
             server.send(EMBEDDING, private(batch.x))
-            answer: Any = await server.recv(SCORES)
+            answer = _scores(me, server.name, await server.recv(SCORES), len(batch))
+            if found and found.keys() != answer.keys():
+                raise Untrusted(
+                    f"'{server.name}' sent '{SCORES.name}' of other networks than before"
+                )
             for name, scores in answer.items():
                 found.setdefault(name, []).append(scores)
     return {name: torch.cat(parts) for name, parts in found.items()}
+
+
+def _scores(me: Party, server: str, said: object, rows: int) -> dict[str, Tensor]:
+    """The scores of a batch, by network; refused if they are those of other rows or classes."""
+    told: dict[str, Any] = dict(said) if isinstance(said, Mapping) else {}
+    right = "per_party" in told and told.keys() <= {"per_party", *MEASURES}
+    for scores in told.values() if right else ():
+        due = (rows, len(me.classes))
+        right = right and isinstance(scores, Tensor) and tuple(scores.shape) == due
+    if not right:
+        raise Untrusted(
+            f"'{server}' sent '{SCORES.name}' that are not those of {rows} rows and "
+            f"{len(me.classes)} classes by its networks"
+        )
+    return told
 
 
 def alike(parts: Mapping[str, Tensor], left: int) -> list[Tensor]:

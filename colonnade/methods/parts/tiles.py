@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.errors import MethodError
+from colonnade.methods.parts.trees import check_weights
 from colonnade.models import EVERYWHERE, Sides, pools, split, tell_flips, vgg16
 from colonnade.partition import Mosaic, View, margin
 from colonnade.role.batches import Batch
@@ -140,15 +141,10 @@ def logits_of(me: Party, extractor: nn.Module, classifier: nn.Module, name: str)
         return torch.cat([classifier(extract(extractor, batch)) for batch in me.rows(name)])
 
 
-def adopt(me: Party, extractor: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Take the server's weights for one's own (Eq. 2)."""
-    try:
-        extractor.load_state_dict(weights)
-    except RuntimeError as error:
-        raise MethodError(
-            f"the server's extractor does not fit into that of '{me.name}': give all parties the "
-            f"same model_options ({str(error).splitlines()[-1].strip()})"
-        ) from error
+def adopt(extractor: nn.Module, weights: Mapping[str, Tensor], active: Peer) -> None:
+    """Take the active party's weights for one's own (Eq. 2)."""
+    check_weights(active.name, "extractor", weights, extractor.state_dict())
+    extractor.load_state_dict(weights)
 
 
 def frozen(extractor: nn.Sequential) -> nn.Sequential:
