@@ -230,7 +230,7 @@ async def active_maps(
     for peer in there:
         peer.send(NEXT, True)
     own = extract(frozen(extractor_of(me, cfg)), batch)  # H^1
-    maps = [own, *[await upload_of(cfg).receive(peer) for peer in there]]
+    maps = [own, *await upload_of(cfg).receive(there, own, mosaic.slots[1:])]
     behind = None if len(there) == len(passives) else mean_of(me, mosaic, cfg).value()
     return mosaic.stitch(maps, behind, batch.flips)
 
