@@ -28,7 +28,7 @@ from colonnade.errors import JournalError
 from colonnade.journal import Journal, RunJournal, Tally, default_place
 from colonnade.journal.journal import FILE
 from colonnade.owner import data_folder
-from colonnade.role.batches import FEWEST, spread
+from colonnade.role.batches import spread
 from colonnade.wire import DTYPES, Kind, codec
 from colonnade.wire.policy import Allow, Policy
 
@@ -147,9 +147,10 @@ def elsewhere(
 
 
 def fewest(federation: Federation, name: str, policy: Policy) -> int:
-    """The fewest rows that a training batch may have, as the policy wants it."""
+    """The fewest rows that a batch may have, as the policy wants it: 1 where it says nothing of
+    that; 0 where nothing that is sent speaks of a batch."""
     sent = {kind.name for kind in sends_of(federation, name) if kind.about == "batch"}
-    return max(FEWEST, *(r.min_batch for k, r in policy.allow.items() if k in sent), 0)
+    return max([1, *(r.min_batch for k, r in policy.allow.items() if k in sent)]) if sent else 0
 
 
 def releases_of(federation: Federation, name: str, kind: Kind) -> int:
