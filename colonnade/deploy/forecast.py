@@ -3,6 +3,7 @@
     forbidden   what will certainly be denied, or refused later
     doubtful    what will be denied if the others bring as many ids as this party
     exhausted   what earlier runs have left too little of
+    elsewhere   what runs of a federation of another name have counted, which is not looked at
 
 Each is said with the next move.
 """
@@ -14,6 +15,8 @@ from contextlib import closing
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from colonnade.align import kinds_of
 from colonnade.align.ids import one_spelling
 from colonnade.align.lists import CHUNK_BYTES
@@ -21,9 +24,11 @@ from colonnade.align.points import POINTS
 from colonnade.align.ristretto import WIDTH
 from colonnade.assembly import OwnRows, schedule_of
 from colonnade.config.federation import Federation
+from colonnade.errors import JournalError
 from colonnade.journal import Journal, RunJournal, Tally, default_place
 from colonnade.journal.journal import FILE
-from colonnade.role.batches import FEWEST, spread
+from colonnade.owner import data_folder
+from colonnade.role.batches import spread
 from colonnade.wire import DTYPES, Kind, codec
 from colonnade.wire.policy import Allow, Policy
 
@@ -115,10 +120,37 @@ def exhausted(
                 )
 
 
+def elsewhere(
+    federation: Federation, name: str, policy: Policy, rows: OwnRows | None
+) -> Iterator[Problem]:
+    """Other journals of a party of this name that know some of these records. Whoever writes the
+    federation file chooses its name, and with it an empty journal."""
+    place = policy.journal or default_place(federation.name, name)
+    if rows is None or not rows.names:
+        return
+    ids = one_spelling(rows.names)
+    for other in sorted(data_folder().glob(f"*/{name}/{FILE}")):
+        if other.parent.resolve() == place.resolve():
+            continue
+        try:
+            with closing(Journal(other.parent)) as journal:
+                count = int(np.isin(journal.names(ids), journal.records()).sum())
+        except JournalError:  # the matter of that federation
+            continue
+        if count:
+            yield (
+                f"runs of the federation '{other.parent.parent.name}' have counted {count:,} of "
+                f"these {len(ids):,} records in {other.parent}; runs of '{federation.name}' count "
+                f"in {place}, as if nothing had left",
+                f'if these are the same people, write journal = "{other.parent}" into the policy',
+            )
+
+
 def fewest(federation: Federation, name: str, policy: Policy) -> int:
-    """The fewest rows that a training batch may have, as the policy wants it."""
+    """The fewest rows that a batch may have, as the policy wants it: 1 where it says nothing of
+    that; 0 where nothing that is sent speaks of a batch."""
     sent = {kind.name for kind in sends_of(federation, name) if kind.about == "batch"}
-    return max(FEWEST, *(r.min_batch for k, r in policy.allow.items() if k in sent), 0)
+    return max([1, *(r.min_batch for k, r in policy.allow.items() if k in sent)]) if sent else 0
 
 
 def releases_of(federation: Federation, name: str, kind: Kind) -> int:

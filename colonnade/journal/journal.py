@@ -38,6 +38,7 @@ from colonnade.owner import data_folder
 
 FILE, ROWS = "journal.jsonl", "rows"
 FORMAT = 1
+LISTED = ("count", "met", "release")  # entries that speak of records
 GENESIS = "0" * 64
 LOCK_SECONDS = 30.0  # an entry takes milliseconds
 SECRET_BYTES = 32
@@ -118,6 +119,12 @@ class Journal:
     def names_of_rows(self, rows: NDArray[np.generic]) -> Names:
         """What records without ids, (records, …), are called here: by what is in them."""
         return named_by_content(self.secret("rows"), rows)
+
+    def records(self) -> Names:
+        """All records of which any entry speaks, sorted."""
+        lists = {str(entry["rows"]) for what in LISTED for entry in self.entries(what)}
+        found = [self._lists.read(one) for one in sorted(lists)]
+        return np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.uint64)
 
     @property
     def lists(self) -> Lists:

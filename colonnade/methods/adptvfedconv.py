@@ -103,7 +103,7 @@ async def passive(me: Party, active: Peer, cfg: AdptVFedConv) -> None:
     for _ in me.epochs("transfer", 1):
         extractor = extractor_of(me, cfg)
         if cfg.transfer:
-            tiles.adopt(me, extractor, await active.recv(EXTRACTOR))  # 2.
+            tiles.adopt(extractor, await active.recv(EXTRACTOR), active)  # 2.
     fine_tune(me, cfg)  # 3.
     for _ in me.epochs("upload", 1):
         for name in evaluated(me):
@@ -230,7 +230,7 @@ async def active_maps(
     for peer in there:
         peer.send(NEXT, True)
     own = extract(frozen(extractor_of(me, cfg)), batch)  # H^1
-    maps = [own, *[await upload_of(cfg).receive(peer) for peer in there]]
+    maps = [own, *await upload_of(cfg).receive(there, own, mosaic.slots[1:])]
     behind = None if len(there) == len(passives) else mean_of(me, mosaic, cfg).value()
     return mosaic.stitch(maps, behind, batch.flips)
 

@@ -44,6 +44,7 @@ from colonnade.methods.parts.client_report import Told, label_proportions, repor
 from colonnade.methods.parts.joint_scores import score_alone, score_for, score_jointly, scored
 from colonnade.methods.parts.matching import alike, matched, side_by_side
 from colonnade.methods.parts.options import group
+from colonnade.methods.parts.trees import check_weights
 from colonnade.methods.parts.tuning import TUNING_NUMBERS, tuned
 from colonnade.methods.parts.widening import widen
 from colonnade.models import joined as joining
@@ -156,6 +157,7 @@ async def client(me: Party, server: Peer, clients: list[Peer], cfg: FedEmb) -> N
         score_alone(me, private, public, measure="alone")
         await tell(me, server, clients, private, public, cfg)  # 2. to 5.
         block: Any = await server.recv(BLOCK)
+        check_weights(server.name, BLOCK.name, block, joining.part_of(public))
         if cfg.return_blocks:
             joining.take_back(public, block)  # 10.
         score_alone(me, private, public, measure="returned")

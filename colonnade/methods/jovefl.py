@@ -48,7 +48,7 @@ from colonnade.methods.parts.chains import (
     predicted,
     score_all,
 )
-from colonnade.methods.parts.coded import ClientEnd, Coding, ServerEnd
+from colonnade.methods.parts.coded import ClientEnd, Coding, ServerEnd, check_answer
 from colonnade.methods.parts.merging import Merging, check_alike, weight_of
 from colonnade.methods.parts.options import bounded, group
 from colonnade.methods.parts.scoring import logits_of, require_held_out, require_rows
@@ -169,6 +169,7 @@ async def begin_epoch(
     )
     if answer is None:  # no contact: it goes on with its own head
         return
+    check_answer(SERVER, answer)
     if answer["stop"]:  # 4. or stop
         rates.stop(me.state, SHARED)
     elif answer["forgotten"]:
@@ -189,8 +190,7 @@ def head_message(me: Party, chain: Chain, number: int, cfg: JoVeFL) -> dict[str,
 
 def adopt(me: Party, chain: Chain, answer: Any, cfg: JoVeFL) -> None:
     """4. θ_i := θ, and the rate of all."""
-    parameters = client_end(me, cfg).hear(answer, keep=cfg.prox > 0)
-    aggregation.put_into(chain.shared, parameters, answer["buffers"])
+    client_end(me, cfg).fill(chain.shared, answer, SERVER, keep=cfg.prox > 0)
     if cfg.momentum == "reset":
         optimizers.forget_momentum(chain.optimizer, chain.shared.parameters())
     if cfg.rate == "plateau":
@@ -233,7 +233,7 @@ async def server(me: Party, clients: list[Peer], cfg: JoVeFL) -> None:
                 me.enough()
             continue
         came = end.hear(heads)
-        check_alike(came, heads, ONE_HEAD)
+        check_alike(came, heads, ONE_HEAD, me.state.get("head"))
         merging.merge(me.state, came, heads, me.device)  # 2. θ := mean of the θ_i
         rate = rate_of_all(me, heads, len(clients), cfg)  # 3. η := warm-up; then ε·η
         me.state["round"] = me.state.get("round", 0) + 1

@@ -26,6 +26,7 @@ from colonnade.methods.parts.tiles import (
     PLACE,
     Cut,
     Padding,
+    check_maps,
     classifier_of,
     extract,
     extractor_of,
@@ -80,13 +81,16 @@ async def active(me: Party, passives: list[Peer], cfg: SplitConv) -> None:
     for _ in me.epochs():
         for batch in me.batches():
             own = extract(extractor, batch)  # 1.
-            received = [(await peer.recv(MAPS)).requires_grad_() for peer in passives]
+            received = await received_maps(passives, own, mosaic)
+            for leaf in received:
+                leaf.requires_grad_()
             maps = mosaic.stitch([own, *received], flips=batch.flips)  # 2.
             loss = F.cross_entropy(classifier(maps), batch.labels)
             optimizer.zero_grad()
             loss.backward()  # 3.
             optimizer.step()
             for peer, leaf in zip(passives, received, strict=True):
+                assert leaf.grad is not None
                 peer.send(GRADIENT, leaf.grad)  # 4.
             me.log(loss=loss)
         for name in me.evaluations:
@@ -116,9 +120,18 @@ async def active_logits(
     logits = []
     with me.evaluating():
         for batch in me.rows(name):
-            maps = [extract(extractor, batch), *[await peer.recv(MAPS) for peer in passives]]
-            logits.append(classifier(mosaic.stitch(maps)))
+            own = extract(extractor, batch)
+            received = await received_maps(passives, own, mosaic)
+            logits.append(classifier(mosaic.stitch([own, *received])))
     return torch.cat(logits)  # (rows, classes)
+
+
+async def received_maps(passives: list[Peer], own: Tensor, mosaic: Mosaic) -> list[Tensor]:
+    slots = mosaic.slots[1:]
+    return [
+        check_maps(peer, await peer.recv(MAPS), own, slot)
+        for peer, slot in zip(passives, slots, strict=True)
+    ]
 
 
 METHOD = Method(

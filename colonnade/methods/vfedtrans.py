@@ -134,7 +134,8 @@ async def key_generator(
     for _ in me.epochs(TRANSFER, 1):
         secrets = await keys.passive_keys(me, task, [*partners, server], TRANSFER)
         parties = [task, *partners]
-        widths = [int((await peer.recv(WIDTH)).item()) for peer in parties]
+        told = [(peer.name, int(await peer.recv(WIDTH))) for peer in parties]
+        widths = [fedsvd.checked_width(name, width, cfg.block) for name, width in told]
         seed = fedsvd.new_seed()  # of A; that of B is another one, and stays here
         masks = fedsvd.column_masks(fedsvd.new_seed(), widths, block=cfg.block)
         for peer, mask in zip(parties, masks, strict=True):  # 1.

@@ -179,6 +179,24 @@ def part_of(module: nn.Module) -> dict[str, Tensor]:
     return found
 
 
+def is_part(part: object) -> bool:
+    """Whether these are the weights of linear layers that follow each other: what another party
+    sends may be anything."""
+    if not isinstance(part, Mapping) or not part or len(part) % 2:
+        return False
+    into: int | None = None
+    for number in range(len(part) // 2):
+        weight, bias = (part.get(f"{number}.{name}") for name in ("weight", "bias"))
+        if not isinstance(weight, Tensor) or not isinstance(bias, Tensor):
+            return False
+        right = weight.dim() == 2 and weight.numel() > 0 and bias.shape == weight.shape[:1]
+        floats = weight.dtype == bias.dtype == torch.float32
+        if not right or not floats or weight.shape[1] != (into or weight.shape[1]):
+            return False
+        into = len(weight)
+    return True
+
+
 def take_back(module: nn.Module, part: Mapping[str, Tensor]) -> None:
     """Give a part these weights: the inverse of `part_of`."""
     with torch.no_grad():

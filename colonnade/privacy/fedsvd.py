@@ -53,6 +53,7 @@ import itertools
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -60,7 +61,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from colonnade.errors import DataError, MaskError, Untrusted
+from colonnade.errors import CodecError, DataError, MaskError, Untrusted
 from colonnade.privacy import keys
 from colonnade.privacy.masking import Elements, Masks, Moment, Ring
 from colonnade.wire import codec
@@ -70,6 +71,8 @@ FRACTION = 48  # bits behind the point: 2^-48 is 4e-15
 SEED_BYTES = 32
 STRIP_BYTES = 2**26  # masked, sent and added at once
 PURPOSE = "fedsvd"
+MOST_COLUMNS = 1 << 18  # of one party
+MOST_NUMBERS = 1 << 28  # of one party's B_k, counted as if it were alone: 2 GB
 FEWEST = 2  # parties: the sum of one is its own matrix
 
 Strip = dict[str, Tensor | bytes]  # what Masks.mask makes: int64 values and a tag
@@ -144,6 +147,17 @@ def row_mask(
     words = _Words(seed, "rows")
     order = words.shuffled(rows)
     return RowMask(order, tuple(words.orthogonal(size, dtype) for size in _sizes(rows, block)))
+
+
+def checked_width(sender: str, width: int, block: int) -> int:
+    """How many columns a party says that it has; refused where no memory would hold their mask."""
+    if 1 <= width <= MOST_COLUMNS and width * (block or width) <= MOST_NUMBERS:
+        return width
+    raise Untrusted(
+        f"'{sender}' sent {width} as the number of its columns; masks in blocks of "
+        f"{block or 'all columns'} are made for 1 to "
+        f"{min(MOST_COLUMNS, MOST_NUMBERS // block if block else isqrt(MOST_NUMBERS))}"
+    )
 
 
 def column_masks(
@@ -401,14 +415,15 @@ def sealed(seed: bytes, mask: ColumnMask, secret: bytes) -> Tensor:
 
 def opened(message: Tensor, secret: bytes, width: int) -> tuple[bytes, ColumnMask]:
     """What `sealed` was given, for a party with so many columns; anything else is refused."""
-    found: Any = codec.decode(keys.unseal(secret, "masks", message.numpy().tobytes()))
     try:
+        found: Any = codec.decode(keys.unseal(secret, "masks", message.numpy().tobytes()))
         seed, parts = found["seed"], [found["parts"][f"{k}"] for k in range(len(found["parts"]))]
         columns, blocks = ([part[key] for part in parts] for key in ("columns", "block"))
         order = torch.cat(columns).sort().values
         fits = len(seed) == SEED_BYTES and torch.equal(order, torch.arange(width))
-        fits &= all(b.dim() == 2 and len(b) == len(c) for c, b in zip(columns, blocks, strict=True))
-    except (KeyError, TypeError, AttributeError, RuntimeError):
+        fits &= all(b.dim() == 2 and b.dtype == torch.float64 for b in blocks)
+        fits &= all(len(b) == len(c) for c, b in zip(columns, blocks, strict=True))
+    except (CodecError, LookupError, TypeError, ValueError, AttributeError, RuntimeError):
         fits = False
     if not fits:
         raise Untrusted(f"the key generator's masks do not fit {width} columns")

@@ -7,7 +7,8 @@
     4. measure    how far the released rows are from the original ones: PPM              noise
 
 All noise comes from a secret of the party's journal, never from the seed, which all know. What is
-done again after a crash has the same noise, so that nothing can be averaged away.
+done again after a crash has the same noise, so that nothing can be averaged away; without
+`epsilon`, which counts runs, so has what is equal in another run.
 
 The releases of `epsilon` are counted in the journal, too, by record and over all runs. A party that
 has released anything refuses to begin a run from nothing; so each first writes a checkpoint
@@ -191,7 +192,7 @@ def protected(me: Party, values: Tensor, groups: Grouping, how: Release) -> Tens
     else:
         told = groups.means(values)
         if how.noise:
-            told = secret_laplace(told, how.noise, secret_of(me))
+            told = secret_laplace(told, how.noise, secret_of(me, lasting=True))
     return generalise(told, how.generalise) if how.generalise else told
 
 

@@ -42,11 +42,37 @@ def export(run: Path, file: Path) -> int:
 
 
 def events(run: Path) -> Iterator[Event]:
-    """All events in their order; a RunError where the chain of the ledger breaks, or where it is
-    not the one that its owner signed for."""
+    """All events in their order: of the training, then of all predictions. A RunError where the
+    chain of a ledger breaks, or where that of the training is not the one that its owner signed
+    for."""
+    yield from _trained(run)
+    if (run / "ledger-predict.jsonl").is_file():
+        yield from _predicted(run)
+
+
+def _predicted(run: Path) -> Iterator[Event]:
+    """What `colonnade predict` has sent and received; nobody signs for it."""
+    manifest = _json(run / "run.json")
+    owner = manifest.get("party")
+    common = {
+        "schema": SCHEMA,
+        "run": manifest.get("run") or None,
+        "party": owner,
+        "task": "predict",
+    }
+    for row, digest in ledger.hashed(run / "ledger-predict.jsonl"):
+        yield common | _of_row(row, owner) | _times([], row["row"]) | {"hash": digest}
+
+
+def _trained(run: Path) -> Iterator[Event]:
     manifest, result = _json(run / "run.json"), _json(run / "result.json")
     owner, path = manifest.get("party"), run / "ledger.jsonl"
-    common = {"schema": SCHEMA, "run": manifest.get("run") or None, "party": owner}
+    common = {
+        "schema": SCHEMA,
+        "run": manifest.get("run") or None,
+        "party": owner,
+        "task": "train",
+    }
     made = _placed(list(seals.read(seals.beside(path))), owner)
     clock = [
         (place, seal.statement.time) for place, seal in made if seal.statement.by == owner

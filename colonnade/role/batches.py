@@ -84,19 +84,22 @@ def spread(rows: int, size: int, batching: Batching) -> list[int]:
 
 
 def check_spread(
-    owner: str, splits: Mapping[str, Sized], schedule: Schedule, fewest: int = FEWEST
+    owner: str, splits: Mapping[str, Sized], schedule: Schedule, fewest: int = 0
 ) -> None:
-    """Refuse batches that are too small, in training and in evaluation.
+    """Refuse batches that are too small.
 
     A batch must have at least two rows, unless `batching = "papers"` was chosen, and at least as
-    many as the party's policy requires.
+    many as the party's policy requires: of training rows always, of others where the party would
+    tell them to another organisation.
+
+    fewest  what the policy wants, at least 1; 0: it tells others of no batch
     """
     if "train" not in splits:
         return
     rows = len(splits["train"])
-    smallest = min(spread(rows, schedule.batch_size, schedule.batching), default=fewest)
-    least = fewest if fewest > FEWEST or schedule.batching != "papers" else 1
-    required = f", and its policy requires {fewest}" if fewest > FEWEST else ""
+    least = max(fewest, 1 if schedule.batching == "papers" else FEWEST)
+    smallest = min(spread(rows, schedule.batch_size, schedule.batching), default=least)
+    required = f", and its policy requires {fewest}" if fewest > 1 else ""
     if smallest < least:
         said = f"batch_size = {schedule.batch_size} of {rows} training rows of '{owner}' makes"
         said += " a batch of one row" if smallest == 1 else f" a batch of {smallest} rows"
@@ -106,17 +109,14 @@ def check_spread(
         elif schedule.batching == "papers":
             move = 'choose another batch_size, or batching = "even"'
         raise ConfigError([f"{said}{required}: {move}"])
-    for name, others in splits.items():
+    for name, others in splits.items() if fewest and schedule.evaluate_every else ():
         sizes = spread(len(others), EVALUATION_ROWS, schedule.batching)
-        if (
-            required
-            and name != "train"
-            and schedule.evaluate_every
-            and min(sizes, default=least) < least
-        ):
+        if name != "train" and min(sizes, default=least) < least:
             said = f"the {len(others)} rows of '{owner}' for '{name}' are evaluated in batches of"
-            move = "bring more rows, lower its `min_batch`, or set evaluate_every = 0"
-            raise ConfigError([f"{said} {min(sizes)}{required}: {move}"])
+            told = required or ", which would tell others of a single row"
+            lower = "lower its `min_batch`, " if required else ""
+            move = f"bring more rows, {lower}or set evaluate_every = 0"
+            raise ConfigError([f"{said} {min(sizes)}{told}: {move}"])
 
 
 def batched(

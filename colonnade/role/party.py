@@ -20,7 +20,7 @@ from colonnade.data import Moves, Preparation, Split
 from colonnade.errors import ColonnadeError
 from colonnade.journal import Names
 from colonnade.partition import Rectangle, View
-from colonnade.role.batches import EVALUATION_ROWS, FEWEST, Batch, Intake, batched, spread
+from colonnade.role.batches import EVALUATION_ROWS, Batch, Intake, batched, spread
 from colonnade.role.checks import Checks
 from colonnade.role.identity import Identity
 from colonnade.role.journal import OwnJournal
@@ -65,7 +65,7 @@ class Party:
         self.identity: Identity | None = None  # its signing key, if the method needs one
         self.journal: OwnJournal | None = None  # what it must not forget; set by the run
         self.at_hand: RowsAtHand | None = None  # the rows that it works on: its gate counts them
-        self.fewest = FEWEST  # rows of a training batch, as its policy wants them
+        self.fewest = 0  # rows of a batch, as its policy wants them: see check_spread
         self.spent: dict[str, float] = defaultdict(float)  # seconds, by purpose; see `timing`
         self.state: dict[str, Any] = {}  # a method's own variables; kept in checkpoints
         self.shelf: dict[str, Tensor] = {}  # large tensors that never change: written only once

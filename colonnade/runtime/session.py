@@ -376,10 +376,11 @@ class Session:
         if isinstance(event, Arrived):
             if event.life != event.link.life or event.link.peer in self.mesh.barred:
                 return  # of a process that is gone, of a party that was left behind, or barred
-            self.heard[event.link.peer] = time.monotonic()
             if isinstance(event.content, Part):
-                self._accept(event, event.content)
+                if self._accept(event, event.content):
+                    self.heard[event.link.peer] = time.monotonic()
             else:
+                self.heard[event.link.peer] = time.monotonic()
                 event.link.took(event)
                 self.hear(event.link.peer, event.content)
         elif isinstance(event, Up):
@@ -392,18 +393,22 @@ class Session:
         elif isinstance(event, Lost):
             raise event.error
 
-    def _accept(self, event: Arrived, part: Part) -> None:
-        """A part of a message; while there is no room for more, its sender is not told so."""
+    def _accept(self, event: Arrived, part: Part) -> bool:
+        """A part of a message; while there is no room for more, its sender is not told so. One that
+        is dropped, such as a repetition, counts as silence: else it would put off every deadline.
+        """
         if not self.post.accept(part, event.tail):
             event.link.took(event)
-        elif self.own_account is None:
+            return False
+        self.moved = time.monotonic()
+        if self.own_account is None:
             early = part.attempt > self.post.attempt_with(part.sender)
             self.credit.came(event, part, early)
         else:  # the role has ended, and its account says what it has not read
             self.post.drop()
             event.link.took(event)
-        self.moved = time.monotonic()
         self.say_going()
+        return True
 
     def begin_attempt(self, start: Start) -> None:
         """In a fixed membership: from now on, messages of this attempt."""

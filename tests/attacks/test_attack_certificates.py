@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ from typing import Any
 
 import grpc
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from colonnade.cli.main import main
 from colonnade.errors import CertificateError
@@ -483,3 +486,69 @@ def test_a_look_at_the_right_certificate_opens_no_door_for_another(
             next(call)
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         assert "handshake failed" in caught.value.details().lower()
+
+
+# ---- a signing key is no TLS key -----------------------------------------------------------------
+
+
+def own_certificate(folder: Path, key: Path, issuer: Path | None) -> Path:
+    """A certificate of shop that whoever has its signing key makes with it: signed by that key, in
+    its own name or in the authority's."""
+    signing = certs.signing_key(key)
+    name = certs.load(folder / "shop.pem").subject
+    by = name if issuer is None else certs.load(issuer).subject
+    hosts = x509.SubjectAlternativeName([x509.DNSName(certs.host_of("shop"))])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(by)
+        .public_key(signing.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=9))
+        .add_extension(hosts, critical=False)
+        .sign(signing, None)
+    )
+    file = key.with_name(f"{'own' if issuer is None else 'forged'}.pem")
+    file.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    return file
+
+
+def shakes_hands(address: str, certificate: Path | None, key: Path) -> bool:
+    """Whether a listener goes on after a TLS handshake with this."""
+    host, _, number = address.rpartition(":")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols(["h2"])
+    try:
+        if certificate is not None:
+            context.load_cert_chain(certificate, key)
+        with socket.create_connection((host, int(number)), 5) as raw:
+            raw.settimeout(5)
+            with context.wrap_socket(raw) as stream:
+                return stream.recv(1) != b""
+    except (ssl.SSLError, ConnectionError):
+        return False
+
+
+@pytest.mark.parametrize("pinned", [False, True])
+def test_whoever_has_stolen_a_signing_key_does_not_connect(
+    pinned: bool, authority: Path, address: str, tmp_path: Path
+) -> None:
+    """The thief has the signing key, and whatever is public: the authority's certificate and that
+    of the party. It shows no certificate, one that the signing key has signed for itself, and one
+    that it has signed in the authority's name."""
+    loot = tmp_path / "loot"
+    loot.mkdir()
+    stolen, shop = loot / "shop.sign", authority / "shop"
+    stolen.write_bytes((shop / "shop.sign").read_bytes())
+    own = own_certificate(shop, stolen, None)
+    forged = own_certificate(shop, stolen, shop / "ca.pem")
+    pins = {"shop": (certs.facts(shop / "shop.pem").tls_key,)} if pinned else {}
+    bank = Node("bank", authority / "bank", address, pins=pins)
+    with running(bank):
+        assert shakes_hands(address, shop / "shop.pem", shop / "shop.key")  # whose key it is
+        for certificate in (None, own, forged):
+            assert not shakes_hands(address, certificate, stolen)
+        assert not bank.mesh.links["shop"].up

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 from pathlib import Path
 
 import pytest
 
 from colonnade.config import federation
 from colonnade.config.federation import Member
+from colonnade.errors import FederationError
 
 pytestmark = [
     pytest.mark.slow,
@@ -65,3 +67,23 @@ def test_a_job_with_another_class(name: str, provisioned: Path) -> None:
         "colonnade.deploy.nvflare.site.SiteAndMore",
     }
     assert built(provisioned / name, others) == ours
+
+
+@pytest.mark.parametrize("change", ["no list", "no file", "no object", "no JSON"])
+def test_a_kit_whose_lock_is_not_known_is_not_handed_out(change: str, tmp_path: Path) -> None:
+    """Another version of the engine may call the list of classes otherwise, or keep it elsewhere:
+    a kit that would allow everything stops the provisioning."""
+    from colonnade.deploy.nvflare import kits
+
+    local = tmp_path / "bank" / "local"
+    local.mkdir(parents=True)
+    file = local / "resources.json.default"
+    content = {"no list": "{}", "no object": "[]", "no JSON": "{"}.get(change)
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(FederationError, match="class_allow_list"):
+        kits._allow(tmp_path / "bank", "")
+    assert not (local / "resources.json").exists()
+    file.write_text(json.dumps({"class_allow_list": ["everything"]}))
+    kits._allow(tmp_path / "bank", "")
+    assert json.loads((local / "resources.json").read_text())["class_allow_list"] != ["everything"]

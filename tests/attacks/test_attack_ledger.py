@@ -318,3 +318,28 @@ def test_a_ledger_that_is_not_the_signed_one_is_not_exported(
     with pytest.raises(RunError, match="not the one that 'party2' signed for"):
         audit.export(parties / "party2", tmp_path / "audit.jsonl")
     assert not (tmp_path / "audit.jsonl").exists()
+
+
+def test_what_a_party_has_predicted_is_exported_too(tmp_path: Path) -> None:
+    """Whatever left the party is in the audit file: also what left it after its training, to which
+    no policy of a training applied."""
+    tree = TREE | {"epochs": 1, "checkpoint": {"epochs": 0}}
+    run = colonnade.run(tree, out=tmp_path / "run").path
+    trained = audit.export(run, tmp_path / "audit.jsonl")
+    for _ in range(2):
+        colonnade.load(run).predict()
+    total = audit.export(run, tmp_path / "audit.jsonl")
+    events = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    rows = list(ledger.read(run / "ledger-predict.jsonl"))
+    later = [one for one in events if one["task"] == "predict"]
+    assert total == len(events) > trained and {one["task"] for one in events[:trained]} == {"train"}
+    messages = [one for one in later if one["event"] == "message"]
+    assert [(one["row"], one["sha256"]) for one in messages] == [
+        (row["row"], row["sha256"]) for row in rows if "kind" in row
+    ]
+    path = run / "ledger-predict.jsonl"
+    path.write_text(path.read_text().replace("party2", "party3", 1))
+    (tmp_path / "audit.jsonl").unlink()
+    with pytest.raises(RunError, match=r"ledger-predict.jsonl: the chain breaks at row 1"):
+        audit.export(run, tmp_path / "audit.jsonl")
+    assert [one.name for one in tmp_path.iterdir()] == ["run"]

@@ -285,6 +285,141 @@ def test_a_report_that_is_none_is_its_clients(
         raise AssertionError("the report was taken")
 
 
+SIGNALS = {
+    "tells its accuracy in words": {"accuracy": "good"},
+    "tells its accuracy as a tensor": {"accuracy": torch.ones(3)},
+    "is more accurate than can be": {"accuracy": 1e9},
+    "loses less than nothing": {"loss": -1e9},
+    "has no work to be weighed by": {"work": 0.0},
+}
+
+
+@pytest.mark.parametrize("lie", SIGNALS)
+def test_an_accuracy_that_is_none_is_its_clients(
+    lie: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """By what clients tell of themselves JoVe-FL's server sets the rate of all."""
+    plain = jovefl.head_message
+
+    def told(me: Any, *given: Any) -> Any:
+        head = plain(me, *given)
+        return head | SIGNALS[lie] if me.name == "party2" else head
+
+    monkeypatch.setattr(jovefl, "head_message", told)
+    tree = {**TREE, "method": "jovefl", "epochs": 2, "partition": VIEWS}
+    del tree["splitnn"]
+    tree["data"] = {**TREE["data"], "validation": 0.2}  # type: ignore[dict-item]
+    signal = "loss" if "loses" in lie else "accuracy"
+    options = {"dim": 4, "rate": "plateau", "signal": signal, "strategy": "fednova"}
+    with pytest.raises(ColonnadeError) as caught:
+        colonnade.run(tree | {"jovefl": options}, out=tmp_path / "run")
+    assert isinstance(caught.value, Untrusted) and "'party2' sent" in str(caught.value)
+
+
+def test_a_head_that_does_not_fit_the_common_one_is_its_clients(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Later than the first round the server knows what it has, and blames nobody beside."""
+    plain, rounds = jovefl.head_message, list[str]()
+
+    def told(me: Any, *given: Any) -> Any:
+        head = plain(me, *given)
+        rounds.append(me.name)
+        if me.name == "party1" and rounds.count(me.name) == 2:
+            head["parameters"] = {k: v.double() for k, v in head["parameters"].items()}
+        return head
+
+    monkeypatch.setattr(jovefl, "head_message", told)
+    tree = {**TREE, "method": "jovefl", "epochs": 2, "partition": VIEWS}
+    del tree["splitnn"]
+    with pytest.raises(ColonnadeError) as caught:
+        colonnade.run(tree | {"jovefl": {"dim": 4}}, out=tmp_path / "run")
+    assert isinstance(caught.value, Untrusted) and "'party1' sent" in str(caught.value)
+    assert "'party2'" not in str(caught.value)
+
+
+def fedemb(out: Path, nth: int, kind: str, lie: Any, **more: Any) -> ColonnadeError:
+    """The error of a run of FedEmb whose nth message of this kind is a lie."""
+    plain, sent = Peer.send, list[str]()
+
+    def send(self: Any, of: Any, value: Any) -> None:
+        sent.append(of.name)
+        if of.name == kind and sent.count(kind) == nth:
+            value = lie(value)
+        plain(self, of, value)
+
+    tree = {**TREE, "method": "fedemb", "epochs": 1, "batching": "papers"}
+    del tree["splitnn"]
+    options = {"groups": 20, "server_epochs": 1, **more}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Peer, "send", send)
+        try:
+            colonnade.run(tree | {"fedemb": options}, out=out)
+        except ColonnadeError as error:
+            return error
+    raise AssertionError("it was taken")
+
+
+COUNTS = {
+    "nothing": {},
+    "a number": 3,
+    "words": {"rows": "many"},
+    "less than nothing": {"rows": -1},
+    "a truth": {"rows": True},
+    "a tensor": {"rows": torch.ones(3)},
+}
+
+
+@pytest.mark.parametrize("lie", COUNTS)
+def test_a_count_of_rows_that_is_none_is_its_clients(lie: str, tmp_path: Path) -> None:
+    error = fedemb(tmp_path / "run", 2, "row_count", lambda said: COUNTS[lie])
+    assert isinstance(error, Untrusted) and "'party2' sent" in str(error), error
+    assert "'party1'" not in str(error) and "'party3'" not in str(error)
+
+
+WIDER = {
+    # From its first message on, so that there is no earlier one to compare with.
+    "embedding": lambda rows: torch.zeros(len(rows), rows.shape[1] + 1),
+    "group_embeddings": lambda rows: torch.zeros(len(rows), rows.shape[1] + 1),
+    "public_part": lambda said: said | {"part": {k: v[:1] for k, v in said["part"].items()}},
+}
+
+
+@pytest.mark.parametrize("kind", WIDER)
+def test_another_width_from_the_first_message_on_is_its_clients(kind: str, tmp_path: Path) -> None:
+    error = fedemb(tmp_path / "run", 2, kind, WIDER[kind])
+    assert isinstance(error, Untrusted) and "'party2' sent" in str(error), error
+    assert "'party1'" not in str(error) and "'party3'" not in str(error)
+
+
+PARTS = {
+    "gap": lambda part: {k: v for k, v in part.items() if k != "0.bias"},
+    "other names": lambda part: {f"x{k}": v for k, v in part.items()},
+    "layers that do not follow": lambda part: part | {"1.weight": torch.zeros(10, 3)},
+    "no dimension": lambda part: dict.fromkeys(part, torch.zeros(())),
+    "whole numbers": lambda part: {k: v.long() for k, v in part.items()},
+    "nothing": lambda part: {},
+}
+
+
+@pytest.mark.parametrize("lie", PARTS)
+def test_a_public_part_that_is_no_network_is_its_clients(lie: str, tmp_path: Path) -> None:
+    def told(said: Any) -> Any:
+        return said | {"part": PARTS[lie](said["part"])}
+
+    error = fedemb(tmp_path / "run", 2, "public_part", told)
+    assert isinstance(error, Untrusted) and "'party2' sent" in str(error), error
+
+
+@pytest.mark.parametrize("kind", ["group_embeddings", "group_outputs", "proportions"])
+def test_fewer_groups_here_than_there_are_their_clients(kind: str, tmp_path: Path) -> None:
+    """One client tells means of as many groups in each of its messages."""
+    more = {"targets": "proportions"}
+    error = fedemb(tmp_path / "run", 2, kind, lambda rows: rows[:-1], **more)
+    assert isinstance(error, Untrusted) and "'party2' sent" in str(error), error
+    assert "'party1'" not in str(error) and "'party3'" not in str(error)
+
+
 def test_sums_that_overflow_are_no_reason_to_refuse() -> None:
     """Large numbers of an honest party, whose sum is infinite and of which each one is finite."""
     assert finite(torch.full((4, 4), 3e38)) and finite({"a": {"b": torch.full((9,), 3e38)}})

@@ -132,6 +132,22 @@ def test_the_noise_of_equal_means_is_the_same_in_every_round(tmp_path: Path) -> 
     assert float((torch.stack(rounds).mean(0) - x).abs().mean()) > 5.0
 
 
+def test_the_noise_of_equal_means_is_the_same_in_every_run(tmp_path: Path) -> None:
+    """The hub begins run after run with one seed: nobody has learnt anything from anybody in the
+    first round, so the means are equal, and it averages what it gets of them. Another size of the
+    noise, or a party with another journal, has other noise."""
+    x, how = torch.randn(ROWS, 50), Release(noise=10.0)
+    runs = [
+        protected(client(tmp_path, f"{run:x}"), x, single_groups(ROWS), how) for run in range(20)
+    ]
+    assert float((torch.stack(runs).mean(0) - x).abs().mean()) > 5.0
+    assert all(torch.equal(run, runs[0]) for run in runs)
+    other = protected(client(tmp_path / "other"), x, single_groups(ROWS), how)
+    larger = protected(client(tmp_path), x, single_groups(ROWS), Release(noise=20.0))
+    assert float((other - runs[0]).abs().mean()) > 5.0
+    assert float(((larger - x) / 2 - (runs[0] - x)).abs().mean()) > 5.0
+
+
 def test_two_sizes_of_noise_are_not_one_noise_made_larger(tmp_path: Path) -> None:
     """Within a budget: the same means are released under one name of a run with two clips, or with
     groups of other sizes. Were both the same noise, made larger, the server would solve for the

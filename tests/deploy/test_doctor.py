@@ -11,7 +11,7 @@ import time
 import tomllib
 from collections import namedtuple
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,7 +26,7 @@ from colonnade.cli.main import main
 from colonnade.config import federation
 from colonnade.config.federation import Federation, Member
 from colonnade.deploy.doctor import Check, Mine, examine, network
-from colonnade.journal import Journal, Tally
+from colonnade.journal import Journal, Tally, default_place
 from colonnade.net import certs
 from colonnade.net.mesh import Keys, Mesh
 from colonnade.results import folder
@@ -428,6 +428,31 @@ def test_what_earlier_runs_have_left(two: Two) -> None:
     assert check.verdict == "problem" and f"10 of {len(rows.splits['train'])} rec" in check.found
     assert "up to 12 times, and this run needs 10 more" in check.found
     assert "allow `releases` = 22" in check.move
+
+
+@pytest.mark.parametrize("known", [0, 10])
+def test_a_federation_of_another_name_has_counted_the_same_records(
+    known: int, two: Two, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes the federation file may call it otherwise: the journal that is found by its
+    name is empty then."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(two.folder / "home"))
+    rows = two.mine("shop").rows(federation.load(two.file))  # type: ignore[misc]
+    assert "journal" not in two.check("shop")
+    for name in ("ours", "theirs"):
+        with closing(Journal(default_place(name, "shop"))) as journal:
+            names = journal.names(one_spelling([*rows.names[:known], "x1", "x2"]))
+            Tally(journal, "releases of embedding", names).book("then", times=12)
+    found = two.check("shop").get("journal", [])
+    assert len(found) == (known > 0)
+    for check in found:
+        assert check.verdict == "warning" and "10 of these 60 records" in check.found
+        assert "the federation 'theirs' have" in check.found
+        assert f'journal = "{default_place("theirs", "shop")}"' in check.move
+    with closing(Journal(default_place("theirs", "shop"))) as journal:
+        path = journal.folder / "journal.jsonl"
+    path.write_text("cut")  # somebody else's matter
+    assert "journal" not in two.check("shop")
 
 
 def test_an_alignment_without_its_package(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:

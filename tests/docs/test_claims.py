@@ -11,16 +11,21 @@ import pytest
 CONCEPTS = Path(__file__).parents[2] / "docs" / "concepts"
 PAGES = ["security.md", "threat-model.md"]
 CLAIM = re.compile(r"\b(cannot|never|hides(?! nothing))\b", re.IGNORECASE)
+# What is said of a protection in a table may have its test in another cell of the row.
+PROTECTION = re.compile(r"\b(protects?|refused|refuses|lets? nobody in)\b", re.IGNORECASE)
 LINK = re.compile(r"\]\(((?:\.\./)+tests/[^)#\s]+)(?:#(\w+))?\)")
 END = re.compile(r"(?<=[.!?])\**\s+")
 
 
-def sentences(text: str) -> Iterator[str]:
-    """Of prose, of lists, and of the cells of tables but for their heads."""
+def sentences(text: str, *, rows: bool = False) -> Iterator[str]:
+    """Of prose, of lists, and of the cells of tables but for their heads; or tables row by row."""
     text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     text = re.sub(r"^\|.*\|\n(?=\|[-| ]+\|$)", "", text, flags=re.MULTILINE)
     text = re.sub(r"^(\||#|\* |\d+\. )", r"\n\1", text, flags=re.MULTILINE)
     for block in re.split(r"\n\s*\n", text):
+        if rows and block.startswith("|"):
+            yield block
+            continue
         for cell in block.strip("|").split("|") if block.startswith("|") else [block]:
             yield from END.split(" ".join(cell.split()))
 
@@ -51,6 +56,14 @@ def test_every_sentence_that_claims_something_leads_to_its_test(name: str) -> No
 
 
 @pytest.mark.parametrize("name", PAGES)
+def test_every_protection_leads_to_its_test(name: str) -> None:
+    page = CONCEPTS / name
+    found = sentences(page.read_text(encoding="utf-8"), rows=True)
+    said = [one for one in found if PROTECTION.search(one)]
+    assert len(said) > 3 and [one for one in said if not proven(one, page)] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
 def test_every_link_to_a_test_leads_to_one(name: str) -> None:
     page = CONCEPTS / name
     links = [match[0] for match in LINK.finditer(page.read_text(encoding="utf-8"))]
@@ -74,3 +87,9 @@ def test_a_claim_without_a_test_is_found() -> None:
     claims = [one for one in sentences(text) if CLAIM.search(one)]
     assert [proven(one, page) for one in claims] == [False, True]
     assert [proven(one, page) for one in rows_of_cannot(text)] == [False, True, False]
+    text = (
+        f"It protects all.\nIt lets nobody in.\n\n| a | b |\n|---|---|\n| x | is refused |\n"
+        f"| y | is refused | [x]({here}) |\n| z | is taken |\n"
+    )
+    found = [one for one in sentences(text, rows=True) if PROTECTION.search(one)]
+    assert [proven(one, page) for one in found] == [False, False, False, True]

@@ -102,7 +102,7 @@ def test_all_fields_are_documented(run: Path, tmp_path: Path) -> None:
         name: set(re.findall("`([a-z0-9_]+)`", fields))
         for name, fields in re.findall(r"^\| `([a-z]+)` \|[^|]*\|([^|]*)\|$", text, re.M)
     }
-    everywhere = {"schema", "event", "time", "run", "party"}
+    everywhere = {"schema", "event", "time", "run", "party", "task"}
     for name, fields in events.items():
         assert fields - everywhere == told[name], name
     assert set(told) == {*events, "stop"}

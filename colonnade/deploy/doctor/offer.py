@@ -5,7 +5,7 @@ from __future__ import annotations
 from colonnade.align import ristretto
 from colonnade.assembly import OwnRows, no_rows
 from colonnade.deploy.doctor.check import Case, Check, problems
-from colonnade.deploy.forecast import doubtful, exhausted, forbidden, sends_of
+from colonnade.deploy.forecast import doubtful, elsewhere, exhausted, forbidden, sends_of
 from colonnade.deploy.setup import prepare
 from colonnade.errors import ColonnadeError, ConfigError, MethodError
 from colonnade.report import units
@@ -36,6 +36,8 @@ def permissions(case: Case, rows: OwnRows | None) -> tuple[Policy | None, list[C
     if not found:
         said = f"{policy.source} allows what is sent: {', '.join(needed) or 'nothing'}"
         found.append(Check("policy", "ok", said))
+    apart = elsewhere(case.federation, case.me.name, policy, rows)
+    found += [Check("journal", "warning", said, move) for said, move in apart]
     spare = [name for name in policy.allow if name in kinds and name not in needed]
     if spare and given is not None:  # a policy for all parties allows what others send
         said = f"{policy.source} also allows {', '.join(spare)}, which is never sent here"

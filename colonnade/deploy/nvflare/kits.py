@@ -80,9 +80,10 @@ def provision(
         place = target / "local" / sitefile.FOLDER / federation.name
         is_new = not target.exists()
         if is_new:
-            shutil.move(kit, target)
             kept = state_folder or f"/var/tmp/nvflare-{project['name']}"
-            _allow(target, kept if kit.name == host else "")
+            if kit.name != admin:  # who submits builds nothing
+                _allow(kit, kept if kit.name == host else "")
+            shutil.move(kit, target)
             fresh.append(target)
         if party in federation.names and not place.exists():
             _prepare_site(place, federation, party)
@@ -205,11 +206,17 @@ def _allow(kit: Path, kept: str) -> None:
           empty: this is not the server
     """
     given = kit / "local" / "resources.json.default"
-    if not given.exists():
-        return
-    resources = json.loads(given.read_text(encoding="utf-8"))
-    if "class_allow_list" not in resources:
-        return
+    try:
+        resources = json.loads(given.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        resources = None
+    if not isinstance(resources, dict) or "class_allow_list" not in resources:
+        raise FederationError(
+            [
+                f"{given} of the engine has no class_allow_list: its kit would let a job build any "
+                "class, so it is not made. Is this another version of NVFlare than the tested one?"
+            ]
+        )
     resources["class_allow_list"] = [job.CONDUCTOR, job.TENSORBOARD] if kept else [job.SITE]
     if "allow_log_streaming" in resources:
         resources["allow_log_streaming"] = False

@@ -170,6 +170,6 @@ def on_device(tree: Tree, device: torch.device) -> dict[str, Tensor]:
 
 
 def same_names(trees: Iterable[Tree]) -> bool:
-    """Whether all have the same tensors of the same shapes."""
-    shapes = [{name: tuple(tensor.shape) for name, tensor in tree.items()} for tree in trees]
-    return all(shape == shapes[0] for shape in shapes)
+    """Whether all have the same tensors: their names, shapes and dtypes."""
+    found = [{name: (t.shape, t.dtype) for name, t in tree.items()} for tree in trees]
+    return all(one == found[0] for one in found)

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from colonnade.errors import Untrusted
 from colonnade.methods.parts.scoring import labels_of
+from colonnade.models.joined import is_part, widths_of
 from colonnade.privacy.grouping import Grouping
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
@@ -77,6 +78,7 @@ class Told:
         embeddings, outputs, *labels, public = got
         proportions = labels[0] if labels else None
         _check(client.name, public)
+        _check_sizes(client.name, [embeddings, outputs, *labels], public["part"])
         counts = public["evaluations"], public.get("rows", 0)
         return cls(embeddings, outputs, proportions, public["part"], *counts, client.name)
 
@@ -86,9 +88,21 @@ def _check(client: str, public: Any) -> None:
     told: Mapping[str, Any] = public if isinstance(public, Mapping) else {}
     part, counts = told.get("part"), (told.get("evaluations"), told.get("rows", 0))
     if (
-        not isinstance(part, Mapping)
-        or not all(isinstance(weights, Tensor) for weights in part.values())
+        not is_part(part)
         or not all(type(count) is int and count >= 0 for count in counts)
         or told["evaluations"] > MOST_EVALUATIONS
     ):
         raise Untrusted(f"'{client}' sent a public part without weights, or with absurd counts")
+
+
+def _check_sizes(client: str, means: list[Tensor], part: Mapping[str, Tensor]) -> None:
+    """Refuse means of other groups in one message than in another, or that its own public part
+    does not take or make."""
+    into, *_, out = widths_of(part)
+    sizes = [tuple(matrix.shape) for matrix in means]
+    groups = sizes[0][0]
+    if not groups or sizes != [(groups, into), *[(groups, out)] * (len(means) - 1)]:
+        raise Untrusted(
+            f"'{client}' sent means of shapes {sizes} with a public part of {into} inputs and "
+            f"{out} classes"
+        )

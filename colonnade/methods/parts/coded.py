@@ -18,12 +18,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from colonnade.errors import Untrusted
-from colonnade.methods.parts.aggregation import Tree, on_device
+from colonnade.methods.parts.aggregation import Tree, on_device, put_into
 from colonnade.methods.parts.compression import Name, compressor, sent_by
 from colonnade.methods.parts.options import bounded
+from colonnade.methods.parts.trees import check_weights
 from colonnade.role.seeds import derive
 
 
@@ -149,6 +150,23 @@ def _check(client: str, message: Mapping[str, Any]) -> None:
         )
 
 
+def check_answer(server: str, message: Mapping[str, Any]) -> None:
+    """Refuse an answer of which a client cannot say what it means."""
+    words = [message.get(name) for name in ("stop", "forgotten")]
+    number, rate = message.get("number"), message.get("rate", 0.0)
+    whole = isinstance(message.get("buffers"), Mapping) and any(
+        isinstance(message.get(name), Mapping) for name in ("coded", "parameters")
+    )
+    if (
+        not all(isinstance(word, bool) for word in words)
+        or not (whole or message["forgotten"])
+        or type(number) is not int
+        or type(rate) not in (int, float)
+        or not rate >= 0
+    ):
+        raise Untrusted(f"'{server}' sent an answer without weights, their number or a rate")
+
+
 @dataclass(frozen=True)
 class ClientEnd:
     """A client's end: `memory` holds what came last ("global") and what was lost ("error")."""
@@ -189,6 +207,17 @@ class ClientEnd:
         if keep or self.coding.compress != "none":
             self.memory["global"] = {"parameters": parameters}
         return parameters
+
+    def fill(self, module: nn.Module, message: Mapping[str, Any], server: str, keep: bool) -> None:
+        """Overwrite the module with what the server told, if it fits."""
+        if "coded" in message and "global" not in self.memory:
+            raise Untrusted(f"'{server}' sent a difference from weights that it never sent")
+        with sent_by(server):
+            parameters = self.hear(message, keep)
+        named = dict(module.named_parameters()), dict(module.named_buffers())
+        check_weights(server, "parameters", parameters, named[0])
+        check_weights(server, "buffers", message["buffers"], named[1], some=True)
+        put_into(module, parameters, message["buffers"])
 
     def forget(self) -> None:
         """The server no longer knows what it told: the next message brings everything."""

@@ -8,7 +8,7 @@ every client                                  the server
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from colonnade.errors import MethodError, Untrusted
 from colonnade.methods.parts.scoring import logits_of
+from colonnade.models.joined import Joined
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
@@ -53,10 +54,29 @@ async def scored(me: Party, server: Peer, private: nn.Module, split: str) -> dic
         server.send(ROWS, {"rows": len(me.splits[split])})
         for batch in me.rows(split):
             server.send(EMBEDDING, private(batch.x))
-            answer: Any = await server.recv(SCORES)
+            answer = _scores(me, server.name, await server.recv(SCORES), len(batch))
+            if found and found.keys() != answer.keys():
+                raise Untrusted(
+                    f"'{server.name}' sent '{SCORES.name}' of other networks than before"
+                )
             for name, scores in answer.items():
                 found.setdefault(name, []).append(scores)
     return {name: torch.cat(parts) for name, parts in found.items()}
+
+
+def _scores(me: Party, server: str, said: object, rows: int) -> dict[str, Tensor]:
+    """The scores of a batch, by network; refused if they are those of other rows or classes."""
+    told: dict[str, Any] = dict(said) if isinstance(said, Mapping) else {}
+    right = "per_party" in told and told.keys() <= {"per_party", *MEASURES}
+    for scores in told.values() if right else ():
+        due = (rows, len(me.classes))
+        right = right and isinstance(scores, Tensor) and tuple(scores.shape) == due
+    if not right:
+        raise Untrusted(
+            f"'{server}' sent '{SCORES.name}' that are not those of {rows} rows and "
+            f"{len(me.classes)} classes by its networks"
+        )
+    return told
 
 
 def alike(parts: Mapping[str, Tensor], left: int) -> list[Tensor]:
@@ -71,12 +91,18 @@ def alike(parts: Mapping[str, Tensor], left: int) -> list[Tensor]:
     return list(parts.values())
 
 
-async def score_for(
-    me: Party, clients: Sequence[Peer], networks: Mapping[str, Callable[[Tensor], Tensor]]
-) -> None:
+def _count(client: str, said: object) -> int:
+    rows = said.get("rows") if isinstance(said, Mapping) else None
+    if type(rows) is not int or rows < 0:
+        raise Untrusted(f"'{client}' sent '{ROWS.name}' that is no number of rows")
+    return rows
+
+
+async def score_for(me: Party, clients: Sequence[Peer], networks: Mapping[str, Joined]) -> None:
     """The server's side. A network takes embeddings as (batch, clients, width)."""
     with me.evaluating():
-        counts = {peer.name: (await peer.recv(ROWS))["rows"] for peer in clients}
+        counts = {peer.name: _count(peer.name, await peer.recv(ROWS)) for peer in clients}
+        width = next(iter(networks.values())).widths[0]
         if len(set(counts.values())) > 1:
             listed = ", ".join(f"'{name}' {count}" for name, count in counts.items())
             raise MethodError(
@@ -85,7 +111,11 @@ async def score_for(
             )
         left = next(iter(counts.values()))
         while left > 0:
-            parts = {peer.name: await peer.recv(EMBEDDING) for peer in clients}
+            parts: dict[str, Tensor] = {p.name: await p.recv(EMBEDDING) for p in clients}
+            for name, part in parts.items():
+                if part.shape[1] != width:
+                    said = f"'{name}' sent '{EMBEDDING.name}' of width {part.shape[1]}"
+                    raise Untrusted(f"{said}; its public part takes {width}")
             batch = torch.stack(alike(parts, left), 1)
             scores = {name: network(batch) for name, network in networks.items()}
             for peer in clients:

@@ -106,18 +106,30 @@ def weight_of(me: Party, every: int) -> dict[str, Any]:
     return {"rows": rows, "work": aggregation.work_of(steps, momentum)}
 
 
-def check_alike(came: Mapping[str, Tree], told: Mapping[str, Any], hint: str) -> None:
+def check_alike(
+    came: Mapping[str, Tree],
+    told: Mapping[str, Any],
+    hint: str,
+    known: Mapping[str, Tree] | None = None,
+) -> None:
     """Refuse networks of which there is no mean, and name two clients that have such, or the one
-    whose network cannot be weighed."""
+    whose network cannot be weighed, or does not fit the common one.
+
+    known  the common network, {"parameters", "buffers"}, once there is one
+    """
     for name in came:
         rows, work, buffers = (told[name].get(key) for key in ("rows", "work", "buffers"))
-        weighs = type(rows) is int and rows > 0 and type(work) in (int, float) and work >= 0
+        weighs = type(rows) is int and rows > 0 and type(work) in (int, float) and work > 0
         whole = isinstance(buffers, Mapping)
         if not weighs or not whole or not all(isinstance(x, Tensor) for x in buffers.values()):
             raise Untrusted(
                 f"'{name}' sent a network without buffers, or not of any rows, or without any work"
             )
     trees = {name: {**tree, **told[name]["buffers"]} for name, tree in came.items()}
+    for name, tree in trees.items() if known else ():
+        assert known is not None
+        if not aggregation.same_names([{**known["parameters"], **known["buffers"]}, tree]):
+            raise Untrusted(f"'{name}' sent a head of other layers than the common one has. {hint}")
     first = next(iter(trees), "")
     for name, tree in trees.items():
         if not aggregation.same_names([trees[first], tree]):

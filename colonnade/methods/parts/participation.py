@@ -110,7 +110,10 @@ async def _answer(server: Peer, kind: Kind, number: int, contact: float) -> Any:
                 answer = await server.recv(kind)
         except PeerLost:
             return None
-        if answer["to"] == number:
+        to = answer.get("to") if isinstance(answer, Mapping) else None
+        if type(to) is not int:
+            raise Untrusted(f"'{server.name}' sent a '{kind.name}' that answers no message")
+        if to == number:
             return answer
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf
 from typing import Any, Literal
 
 import torch
 
+from colonnade.errors import Untrusted
 from colonnade.methods.parts.optimizers import set_rate
 from colonnade.methods.parts.options import bounded
 from colonnade.methods.parts.plateau import Plateau
@@ -47,7 +49,11 @@ class Rates:
         clients  those that still take part: one message of m is the m-th part of `epochs`
         """
         known: dict[str, float] = state.setdefault("signals", {})
-        known |= {name: told[self.measure] for name, told in came.items() if self.measure in told}
+        known |= {
+            name: _signal(name, self.measure, told[self.measure])
+            for name, told in came.items()
+            if self.measure in told
+        }
         signal = None
         if known:
             values = list(known.values())
@@ -75,6 +81,14 @@ class Rates:
     def _rule(self) -> Plateau:
         rising = self.signal == "accuracy"
         return Plateau(self.warmup, self.factor, self.patience, self.reductions, rising)
+
+
+def _signal(client: str, measure: str, said: object) -> float:
+    """What a client says of itself, if that can be so."""
+    most = 1.0 if measure == "accuracy" else inf
+    if isinstance(said, bool) or not isinstance(said, int | float) or not 0 <= said <= most:
+        raise Untrusted(f"'{client}' sent something that is no {measure} beside its head")
+    return said
 
 
 def stop(state: dict[str, Any], name: str) -> None:

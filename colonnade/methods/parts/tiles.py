@@ -13,9 +13,10 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor, nn
 
-from colonnade.errors import MethodError
+from colonnade.errors import MethodError, PartitionError, Untrusted
+from colonnade.methods.parts.trees import check_weights
 from colonnade.models import EVERYWHERE, Sides, pools, split, tell_flips, vgg16
-from colonnade.partition import Mosaic, View, margin
+from colonnade.partition import Mosaic, Rectangle, View, margin
 from colonnade.role.batches import Batch
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
@@ -72,7 +73,10 @@ async def mosaic_of(
             continue
         place: Tensor = await peer.recv(PLACE)
         theirs, *numbers = place.tolist()
-        view = View.of(numbers)
+        try:
+            view = View.of(numbers)
+        except PartitionError as error:
+            raise Untrusted(f"'{peer.name}' sent a place that is none: {error}") from None
         same_image = (view.height, view.width) == (own.height, own.width)
         if not same_image or (one_extractor and theirs != channels):
             raise MethodError(
@@ -89,6 +93,19 @@ def tile_shape(me: Party) -> tuple[int, int, int]:
     left, right, top, bottom = me.margin
     channels, height, width = me.shape
     return channels, top + height + bottom, left + width + right
+
+
+def check_maps(peer: Peer, maps: Tensor, own: Tensor, slot: Rectangle) -> Tensor:
+    """Refuse maps of another size than their slot: what is smaller would be spread over it.
+
+    own  this party's maps of the same rows, which have the same channels
+    """
+    due = (*own.shape[:2], *slot.size)
+    if tuple(maps.shape) != due:
+        raise Untrusted(
+            f"'{peer.name}' sent maps of shape {tuple(maps.shape)}; by its place they are {due}"
+        )
+    return maps
 
 
 # ---- networks ------------------------------------------------------------------------------------
@@ -140,15 +157,10 @@ def logits_of(me: Party, extractor: nn.Module, classifier: nn.Module, name: str)
         return torch.cat([classifier(extract(extractor, batch)) for batch in me.rows(name)])
 
 
-def adopt(me: Party, extractor: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Take the server's weights for one's own (Eq. 2)."""
-    try:
-        extractor.load_state_dict(weights)
-    except RuntimeError as error:
-        raise MethodError(
-            f"the server's extractor does not fit into that of '{me.name}': give all parties the "
-            f"same model_options ({str(error).splitlines()[-1].strip()})"
-        ) from error
+def adopt(extractor: nn.Module, weights: Mapping[str, Tensor], active: Peer) -> None:
+    """Take the active party's weights for one's own (Eq. 2)."""
+    check_weights(active.name, "extractor", weights, extractor.state_dict())
+    extractor.load_state_dict(weights)
 
 
 def frozen(extractor: nn.Sequential) -> nn.Sequential:

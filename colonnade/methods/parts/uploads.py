@@ -15,12 +15,16 @@ import torch
 from torch import Tensor, nn
 
 from colonnade.data import Moves
+from colonnade.errors import Untrusted
 from colonnade.methods.parts.mean import Mean
+from colonnade.methods.parts.tiles import check_maps
+from colonnade.partition import Rectangle
 from colonnade.partition.mosaic import mirrored
 from colonnade.privacy.noise import secret_gaussian, secret_of
 from colonnade.role.batches import Batch
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer, codec
+from colonnade.wire.kind import DTYPES
 
 SCALE = Kind(
     "scale", ("channels",), reveals="the largest value in each channel of some maps", about="batch"
@@ -57,10 +61,23 @@ class Upload:
             maps = maps.half()
         active.send(MAPS, maps)
 
-    async def receive(self, passive: Peer) -> Tensor:
+    async def receive(
+        self, passives: Sequence[Peer], own: Tensor, slots: Sequence[Rectangle]
+    ) -> list[Tensor]:
+        """The maps of the tiles in these slots, of the same rows as the receiver's own maps."""
+        pairs = zip(passives, slots, strict=True)
+        return [await self._receive(passive, own, slot) for passive, slot in pairs]
+
+    async def _receive(self, passive: Peer, own: Tensor, slot: Rectangle) -> Tensor:
         scale: Tensor | None = await passive.recv(SCALE) if self.precision == "int8" else None
-        maps: Tensor = await passive.recv(MAPS)
-        return maps.float() if scale is None else maps.float() * scale[:, None, None]
+        maps = check_maps(passive, await passive.recv(MAPS), own, slot)
+        if maps.dtype != DTYPES[self.precision]:
+            raise Untrusted(f"'{passive.name}' sent maps of {maps.dtype}, not {self.precision}")
+        if scale is None:
+            return maps.float()
+        if len(scale) != own.shape[1]:
+            raise Untrusted(f"'{passive.name}' sent a scale of {len(scale)} channels")
+        return maps.float() * scale[:, None, None]
 
     def as_stored(self, maps: Tensor) -> Tensor:
         """Maps as they come back from where they are kept."""
