@@ -171,7 +171,7 @@ def waiting(folder: Path) -> tuple[Case, Callable[[], Any]]:
     session.attempt, session.playing = 1, True
     progress = Progress(Schedule(1, 1, 1), torch.device("cpu"), labelled=False)
     party: Any = SimpleNamespace(progress=progress, checks=Checks("bank", None, progress))
-    party.device, party.frame, session.party = torch.device("cpu"), None, party
+    party.device, party.at_hand, session.party = torch.device("cpu"), None, party
     session.moved = time.monotonic()
     playing, shop = Playing(session, party), Peer("shop", SimpleNamespace())  # type: ignore[arg-type]
     return it, lambda: playing.take(shop.recv(KIND))

@@ -32,7 +32,7 @@ WHOLE = Kind("weights", None, reveals="whole numbers", dtype="int64")
 class Liar:
     """The party of shop: it declares what it likes, and has no policy."""
 
-    name, position, frame, splits = "shop", ("train", 0, 0), None, ()
+    name, position, at_hand, splits = "shop", ("train", 0, 0), None, ()
     progress = SimpleNamespace(phase="train", hop=0, clock=0.0, position=position)
     checks = SimpleNamespace(sending=lambda *_: None)
 
@@ -101,7 +101,7 @@ def test_a_pickle_in_the_place_of_a_message(kind: str, protocol: int, tmp_path: 
     place = ("train", 0, 0, 0, len(data), hashlib.sha256(data).digest())
     part = Part(7, 1, "shop", "bank", kind, 0, *place)
     said = refused(bank(tmp_path), [(part, memoryview(data))])
-    assert f"'shop' sent a '{kind}' that is no message" in said
+    assert f"'shop' sent a '{kind}' that is not a message" in said
     assert not (tmp_path / "executed").exists()
 
 
