@@ -195,7 +195,8 @@ def _encode_tensor(value: Tensor, parts: list[bytes | memoryview]) -> None:
     parts.append(header.pack(TENSOR, DTYPE_CODES[name], value.dim(), *value.shape))
     if value.dtype in _NUMPY and value.is_contiguous() and value.is_cpu and not value.is_neg():
         if value.numel():
-            parts.append(value.detach().numpy().reshape(-1).data.cast("B"))
+            plain = value.detach() if value.requires_grad else value
+            parts.append(plain.numpy().data.cast("B"))
     elif value.numel():
         plain = value.detach().resolve_neg().to("cpu")  # no lazy sign: bytes as they are read
         # A single element may have any stride, which view would refuse.
