@@ -49,11 +49,13 @@ async def passive(me: Party, active: Peer, passives: list[Peer], cfg: Echo) -> N
             me.log(sender_megabytes_above=memory("VmHWM") - before)
         return
     for _ in me.epochs(count=1):
+        busy = time.process_time()
         for _ in range(cfg.steps):
             active.send(EMBEDDING, embedding)
             await active.recv(GLOBAL)
             active.send(PREDICTION, prediction)
             await active.recv(GRADIENT)
+        me.log(cpu_seconds=time.process_time() - busy)
 
 
 async def active(me: Party, passives: list[Peer], cfg: Echo) -> None:
@@ -74,7 +76,7 @@ async def active(me: Party, passives: list[Peer], cfg: Echo) -> None:
             me.log(receiver_megabytes_above=memory("VmHWM") - before - size)
         return
     for _ in me.epochs(count=1):
-        began = time.perf_counter()
+        began, busy = time.perf_counter(), time.process_time()
         for _ in range(cfg.steps):
             for peer in passives:
                 await peer.recv(EMBEDDING)
@@ -85,6 +87,7 @@ async def active(me: Party, passives: list[Peer], cfg: Echo) -> None:
             for peer in passives:
                 peer.send(GRADIENT, gradient)
         me.log(steps_per_second=cfg.steps / (time.perf_counter() - began))
+        me.log(cpu_seconds=time.process_time() - busy)
 
 
 def memory(what: str, reset: bool = False) -> float:

@@ -4,7 +4,8 @@
 
 rate  four parties, 64 KiB embeddings, no model work: steps per second of the process runtime, of
       a bare bidirectional gRPC stream with the same certificates that moves ready-made bytes, and
-      of one that turns tensors into bytes and back and hashes them at both ends, taken in turns
+      of one that turns tensors into bytes and back and hashes them at both ends, taken in turns;
+      and the CPU time of all parties together, which other load on the machine changes less
 bulk  one tensor of 200 MB: MB per second, and memory above the tensor
 step  splitnn, MNIST quadrants, CNNs, one thread per party: time of an epoch over mutual TLS
       against one process, taken in turns
@@ -59,11 +60,20 @@ def main() -> None:
 
 def rate(turns: int) -> dict[str, Any]:
     found: dict[str, list[float]] = {"bytes": [], "tensors": [], "process": []}
+    cpu: dict[str, list[float]] = {name: [] for name in found}  # seconds per 1000 steps
     for _ in range(turns):
-        found["bytes"].append(bare_stream(1000, tensors=False))
-        found["tensors"].append(bare_stream(1000, tensors=True))
-        found["process"].append(echo(steps=1000)["steps_per_second"])
-        print("  " + ", ".join(f"{name} {rates[-1]:.0f}" for name, rates in found.items()))
+        taken = {
+            "bytes": bare_stream(1000, tensors=False),
+            "tensors": bare_stream(1000, tensors=True),
+            "process": echo_rate(1000),
+        }
+        for name, (rate, seconds) in taken.items():
+            found[name].append(rate)
+            cpu[name].append(seconds)
+        print(
+            "  " + ", ".join(f"{name} {r:.0f} (CPU {s:.2f} s)" for name, (r, s) in taken.items()),
+            flush=True,
+        )
     ratios = {
         name: statistics.median(o / b for o, b in zip(found["process"], found[name], strict=True))
         for name in ("bytes", "tensors")
@@ -72,11 +82,13 @@ def rate(turns: int) -> dict[str, Any]:
         f"  median {statistics.median(found['process']):.0f} steps/s: {ratios['bytes']:.2f} of a "
         f"bare stream of bytes, {ratios['tensors']:.2f} of one of hashed tensors"
     )
-    return found | {"ratios": ratios}
+    medians = ", ".join(f"{name} {statistics.median(seconds):.2f}" for name, seconds in cpu.items())
+    print(f"  CPU seconds of all parties per 1000 steps: {medians}")
+    return found | {"ratios": ratios, "cpu_seconds_per_1000_steps": cpu}
 
 
 def bulk(turns: int) -> dict[str, Any]:
-    found = echo(megabytes=200, repeats=turns + 1)
+    found = {k: v for numbers in echo(megabytes=200, repeats=turns + 1) for k, v in numbers.items()}
     for name, value in found.items():
         print(f"  {name.replace('_', ' ')}: {value:.0f}")
     return found
@@ -106,8 +118,16 @@ def step(turns: int) -> dict[str, Any]:
     return {"local": local, "process": process, "ratio": ratio, "equal": len(digests) == 1}
 
 
-def echo(**options: int) -> dict[str, float]:
-    """The numbers that the parties of echo.py logged."""
+def echo_rate(steps: int) -> tuple[float, float]:
+    """Steps per second of the process runtime, and the CPU seconds of all parties per 1000."""
+    logged = echo(steps=steps)
+    seconds = sum(numbers["cpu_seconds"] for numbers in logged)
+    rate = next(n["steps_per_second"] for n in logged if "steps_per_second" in n)
+    return rate, 1000 * seconds / steps
+
+
+def echo(**options: int) -> list[dict[str, float]]:
+    """The numbers that each party of echo.py logged."""
     settings = {
         "method": str(HERE / "echo.py"),
         "epochs": 1,
@@ -120,7 +140,7 @@ def echo(**options: int) -> dict[str, float]:
     }
     with tempfile.TemporaryDirectory() as folder:
         result = colonnade.run(settings, out=Path(folder) / "run", runtime="process")
-    return {k: v for row in result.history for p in row["parties"].values() for k, v in p.items()}
+    return [numbers for row in result.history for numbers in row["parties"].values()]
 
 
 # ---- the bare stream -----------------------------------------------------------------------------
@@ -151,8 +171,9 @@ class Tensors:
         return torch.from_numpy(np.frombuffer(data, np.float32).reshape(128, -1).copy())
 
 
-def bare_stream(steps: int, tensors: bool) -> float:
-    """The same messages without ledger, numbering, policy, checks: steps per second."""
+def bare_stream(steps: int, tensors: bool) -> tuple[float, float]:
+    """The same messages without ledger, numbering, policy, checks: steps per second, and the CPU
+    seconds of all parties per 1000."""
     content = Tensors() if tensors else Bytes()
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory() as folder, socket.create_server(("127.0.0.1", 0)) as free:
@@ -166,15 +187,16 @@ def bare_stream(steps: int, tensors: bool) -> float:
             context.Process(target=bare_active, args=(place, port, steps, answer, content))
         ]
         processes += [
-            context.Process(target=bare_passive, args=(place, port, name, steps, content))
+            context.Process(target=bare_passive, args=(place, port, name, steps, answer, content))
             for name in NAMES[1:]
         ]
         for process in processes:
             process.start()
-        found: float = answer.get(timeout=120)
+        told: list[tuple[float, float]] = [answer.get(timeout=120) for _ in processes]
         for process in processes:
             process.join(10)
-        return found
+        rates, seconds = zip(*told, strict=True)
+        return max(rates), 1000 * sum(seconds) / steps
 
 
 def bare_active(place: Path, port: int, steps: int, answer: Any, content: Any) -> None:
@@ -208,7 +230,7 @@ def bare_active(place: Path, port: int, steps: int, answer: Any, content: Any) -
     server.start()
     for _ in inbox:
         ready.acquire()
-    began = time.perf_counter()
+    began, busy = time.perf_counter(), time.process_time()
     for _ in range(steps):
         for big in (True, False):
             for name in inbox:
@@ -216,13 +238,13 @@ def bare_active(place: Path, port: int, steps: int, answer: Any, content: Any) -
             data = content.pack(big)
             for name in inbox:
                 outbox[name].put(data)
-    answer.put(steps / (time.perf_counter() - began))
+    answer.put((steps / (time.perf_counter() - began), time.process_time() - busy))
     for name in inbox:
         outbox[name].put(None)
     server.stop(1).wait()
 
 
-def bare_passive(place: Path, port: int, name: str, steps: int, content: Any) -> None:
+def bare_passive(place: Path, port: int, name: str, steps: int, answer: Any, content: Any) -> None:
     folder = place / name
     credentials = grpc.ssl_channel_credentials(
         (folder / "ca.pem").read_bytes(),
@@ -234,10 +256,12 @@ def bare_passive(place: Path, port: int, name: str, steps: int, content: Any) ->
     grpc.channel_ready_future(channel).result(60)
     outbox: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
     answers = channel.stream_stream("/bare/Exchange")(iter(outbox.get, None))
+    busy = time.process_time()
     for _ in range(steps):
         for big in (True, False):
             outbox.put(content.pack(big))
             content.unpack(next(answers))
+    answer.put((0.0, time.process_time() - busy))  # the active party tells the rate
     outbox.put(None)
     for _ in answers:
         pass

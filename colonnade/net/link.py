@@ -411,7 +411,8 @@ class Link:
             self._full_since = self._full_since and time.monotonic()
         while len(self._behind) > len(self._unacked):  # taken in from an earlier connection
             self._behind_bytes -= len(self._behind.popleft())
-        self._catch_up()
+        if self._behind:
+            self._catch_up()
         if self._full_since and self._unacked_bytes < WINDOW_BYTES // 2:
             self._full_since = 0.0
             self._inbox.put(Room())

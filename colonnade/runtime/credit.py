@@ -17,7 +17,7 @@ named as well.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable
 
 from colonnade.errors import CodecError
@@ -36,7 +36,8 @@ class Credit:
         self.needed: Collection[str] = ()  # whom the role waits for
         self.blocked = False  # this party waits for room at another
         self._unread: Counter[str] = Counter()  # whole messages, by sender
-        self._sizes: dict[tuple[str, str], deque[int]] = {}  # of each, by sender and Kind
+        # Of each, by sender and Kind
+        self._sizes: defaultdict[tuple[str, str], deque[int]] = defaultdict(deque)
         self._begun: Counter[str] = Counter()  # that have come of a message that has not ended
         self._held: dict[str, deque[tuple[Arrived, bool]]] = {}  # not acknowledged, in their order
 
@@ -47,9 +48,12 @@ class Credit:
                looked whether it continues what came before
         """
         sender = part.sender
-        self._begun[sender] += len(event.tail) + early * MESSAGE_BYTES
-        if part.offset + len(event.tail) >= part.size:
-            self._add(sender, part.kind, max(part.size, self._begun.pop(sender)))
+        if len(event.tail) == part.size and not early and sender not in self._begun:
+            self._add(sender, part.kind, part.size)  # whole, as most are
+        else:
+            self._begun[sender] += len(event.tail) + early * MESSAGE_BYTES
+            if part.offset + len(event.tail) >= part.size:
+                self._add(sender, part.kind, max(part.size, self._begun.pop(sender)))
         relayed = sender != event.link.peer
         if relayed or (sender in self.needed and not early):
             self._check(sender, part.size, early)
@@ -85,7 +89,7 @@ class Credit:
     def _add(self, sender: str, kind: str, size: int) -> None:
         size += MESSAGE_BYTES
         self._unread[sender] += size
-        self._sizes.setdefault((sender, kind), deque()).append(size)
+        self._sizes[sender, kind].append(size)
 
     def _check(self, sender: str, last: int, early: bool) -> None:
         """Refuse a sender that fills the room with what nobody asks for.
@@ -104,9 +108,9 @@ class Credit:
             )
 
     def _has_room(self, sender: str, early: bool) -> bool:
-        mine, all_ = self._unread[sender], self._unread.total()
         if sender in self.needed and not early:
             return True
+        mine, all_ = self._unread[sender], self._unread.total()
         if self.blocked and not early:
             return all_ <= ALL_BYTES or not mine
         begun, all_begun = self._begun[sender], self._begun.total()

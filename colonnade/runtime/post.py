@@ -18,7 +18,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -29,6 +28,7 @@ from colonnade.net.frame import Part
 from colonnade.role.checks import Checks
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Ledger, Message, Value, codec
+from colonnade.wire.codec import Head
 from colonnade.wire.gate import Gate
 from colonnade.wire.kind import finite
 from colonnade.wire.ledger import describe
@@ -61,6 +61,13 @@ class Transport(Protocol):
         ...
 
 
+class Announced(NamedTuple):
+    """The head of a tensor, as it came and as it was read."""
+
+    data: bytes
+    head: Head
+
+
 @dataclass(slots=True, eq=False)
 class Lane:
     """Messages of one Kind between two parties, in one direction."""
@@ -68,6 +75,7 @@ class Lane:
     queue: deque[Message] = field(default_factory=deque)  # that came and were not asked for yet
     count: int = 0  # sent, or arrived
     awaited: bool = False  # by a role of this process that goes on when one comes
+    last: Announced | None = None  # the last head that came, if it was allowed
 
     def reset(self) -> None:
         self.queue.clear()
@@ -235,7 +243,7 @@ class Post:
             return False
         parcel = self._parcels.get(part.sender)
         if parcel is None:
-            self._check_head(part, data)
+            self._check_head(part, data, lane)
             if len(data) == part.size:  # all of it
                 self._close(part, data, lane, whole=True)
                 return True
@@ -280,7 +288,7 @@ class Post:
             )
         return lane
 
-    def _check_head(self, part: Part, data: memoryview) -> None:
+    def _check_head(self, part: Part, data: memoryview, lane: Lane) -> None:
         """What a message says about itself, before memory is taken for it."""
         if part.size > LARGEST:
             raise CodecError(
@@ -293,24 +301,30 @@ class Post:
         kind = self._kinds[part.kind]
         if kind.shape is None:
             return
-        with self._from(part):
-            dtype, shape, size = codec.announced(data[: codec.MAX_HEADER])
-            if size != part.size:
-                raise CodecError(
-                    f"{part.size} bytes of a tensor of shape {shape}, which has {size}"
-                )
-        kind.check_announced(dtype, shape, part.sender)
+        head = self._head(part, data, kind, lane)
         if self.checks is not None:
-            self.checks.announced(kind, shape, part.sender)
+            self.checks.announced(kind, head.shape, part.sender)
 
-    @contextmanager
-    def _from(self, part: Part) -> Iterator[None]:
+    def _head(self, part: Part, data: memoryview, kind: Kind, lane: Lane) -> Head:
+        """The head of a tensor that its Kind allows; one that came before is not read again."""
+        last = lane.last
+        if last is not None and data[: last.head.length] == last.data:
+            head = last.head
+        else:
+            try:
+                head = codec.announced(data[: codec.MAX_HEADER])
+            except CodecError as error:
+                raise self._malformed(part, error) from None
+            kind.check_announced(head.dtype, head.shape, part.sender)
+            lane.last = Announced(bytes(data[: head.length]), head)
+        if head.size != part.size:
+            fault = f"{part.size} bytes of a tensor of shape {head.shape}, which has {head.size}"
+            raise self._malformed(part, fault)
+        return head
+
+    def _malformed(self, part: Part, fault: object) -> CodecError:
         """A fault in the bytes of a message is its sender's."""
-        try:
-            yield
-        except CodecError as error:
-            said = f"'{part.sender}' sent a '{part.kind}' that is not a message: {error}"
-            raise CodecError(said) from None
+        return CodecError(f"'{part.sender}' sent a '{part.kind}' that is not a message: {fault}")
 
     def _close(self, part: Part, data: memoryview, lane: Lane, whole: bool) -> None:
         digest = hashlib.sha256(data).digest()
@@ -320,8 +334,14 @@ class Post:
                 "on the way, or its sender is broken"
             )
         kind = self._kinds[part.kind]
-        with self._from(part):
-            value = codec.decode(data, adopt=not whole)
+        head = None if kind.shape is None else self._head(part, data, kind, lane)
+        try:
+            if head is None:
+                value = codec.decode(data, adopt=not whole)
+            else:
+                value = codec.decode_tensor(data, head, adopt=not whole)
+        except CodecError as error:
+            raise self._malformed(part, error) from None
         message = Message(
             part.sender,
             self._me,

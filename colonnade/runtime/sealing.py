@@ -16,7 +16,6 @@ it; it cannot make one.
 
 from __future__ import annotations
 
-import json
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -55,7 +54,6 @@ class Sealing:
         if book.path is None:
             raise CodecError("a ledger without a file cannot be sealed")
         self._identity, self._me, self._book = identity, identity.name, book
-        self._path, self._place = book.path, 0 if run else book.path.stat().st_size
         self._file = seals.beside(book.path)
         self._traffic = Traffic(self._me)
         self._heard: dict[str, Statement] = {}  # the newest of each peer
@@ -67,7 +65,9 @@ class Sealing:
         self._peers: dict[str, None] = {}  # with whom a message was exchanged
         self._sealed_rows = book.count
         seals.mend(self._file)
-        self._read_on()
+        for row in book.rows() if run else ():
+            self._note(self._traffic.add(row))
+        self._written = book.follow()
         for seal in seals.read(self._file):
             if seal.statement.by != self._me and seal.statement.run == run:
                 self._remember(seal.statement)
@@ -256,15 +256,13 @@ class Sealing:
     def _read_on(self) -> None:
         """Take in the rows that were written since the last look."""
         _ = self._book.head  # reading the head writes all rows that still wait in memory
-        with self._path.open("rb") as file:
-            file.seek(self._place)
-            for line in file:
-                row = json.loads(line)
-                self._traffic.add(row)
-                for end in ("sender", "receiver"):
-                    if "denied" not in row and row.get(end, self._me) != self._me:
-                        self._peers[row[end]] = None
-            self._place = file.tell()
+        for entry in self._written:
+            self._note(self._traffic.add_written(entry))
+        self._written.clear()
+
+    def _note(self, peer: str) -> None:
+        if peer:
+            self._peers[peer] = None
 
     def _here(self, session: Session, peer: str) -> Flow:
         attempt = session.post.attempt_with(peer)

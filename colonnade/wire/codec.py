@@ -17,6 +17,7 @@ import math
 import struct
 import sys
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -91,14 +92,30 @@ def room(size: int, begin: bytes) -> memoryview:
     return memory[start : start + size].data
 
 
-def announced(begin: memoryview) -> tuple[torch.dtype, tuple[int, ...], int]:
-    """What a message says of itself in its first MAX_HEADER bytes, if it is a tensor: its dtype,
-    its shape, and how many bytes it then has."""
+class Head(NamedTuple):
+    """What a message of one tensor says of itself before the elements come."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+    length: int  # of the head itself
+    size: int  # of the whole message
+
+
+def announced(begin: memoryview) -> Head:
+    """The head of a message that is to be a tensor, from its first MAX_HEADER bytes."""
     (tag,), at = _unpack("<B", begin, 0)
     if tag != TENSOR:
         raise CodecError(f"tag {tag} is not a tensor")
     dtype, shape, at = _header(begin, at)
-    return dtype, shape, at + math.prod(shape) * dtype.itemsize
+    return Head(dtype, shape, at, at + math.prod(shape) * dtype.itemsize)
+
+
+def decode_tensor(data: bytes | memoryview, head: Head, *, adopt: bool = False) -> Tensor:
+    """As `decode`, of a message whose head was read before."""
+    view = memoryview(data).cast("B")
+    if len(view) != head.size:
+        raise CodecError(f"{len(view)} bytes of a tensor that has {head.size}")
+    return _filled(view[head.length :], head.dtype, head.shape, adopt)
 
 
 class _Nodes:
@@ -178,7 +195,8 @@ def _encode_tensor(value: Tensor, parts: list[bytes | memoryview]) -> None:
     parts.append(header.pack(TENSOR, DTYPE_CODES[name], value.dim(), *value.shape))
     if value.dtype in _NUMPY and value.is_contiguous() and value.is_cpu and not value.is_neg():
         if value.numel():
-            parts.append(value.detach().numpy().reshape(-1).data.cast("B"))
+            plain = value.detach() if value.requires_grad else value
+            parts.append(plain.numpy().data.cast("B"))
     elif value.numel():
         plain = value.detach().resolve_neg().to("cpu")  # no lazy sign: bytes as they are read
         # A single element may have any stride, which view would refuse.
@@ -232,15 +250,21 @@ def _decode_map(view: memoryview, at: int, depth: int, nodes: _Nodes) -> tuple[V
 def _decode_tensor(view: memoryview, at: int, adopt: bool = False) -> tuple[Tensor, int]:
     dtype, shape, at = _header(view, at)
     raw, at = _take(view, at, math.prod(shape) * dtype.itemsize)
+    return _filled(raw, dtype, shape, adopt), at
+
+
+def _filled(raw: memoryview, dtype: torch.dtype, shape: tuple[int, ...], adopt: bool) -> Tensor:
+    """A tensor of these elements, which are as many as its shape says."""
     if not len(raw):
-        return torch.empty(shape, dtype=dtype), at
+        return torch.empty(shape, dtype=dtype)
     if dtype == torch.bool and np.frombuffer(raw, np.uint8).max() > 1:
         raise CodecError("a truth value that is neither 0 nor 1")
     if adopt:
-        return torch.frombuffer(raw, dtype=dtype).view(shape), at
-    memory = torch.empty(len(raw), dtype=torch.uint8)  # aligned, as `room` is
-    memory.numpy().data[:] = raw
-    return memory.view(dtype).view(shape), at
+        return torch.frombuffer(raw, dtype=dtype).view(shape)
+    tensor = torch.empty(shape, dtype=dtype)  # aligned, as `room` is
+    plain = tensor if dtype in _NUMPY else tensor.view(-1).view(torch.uint8)
+    plain.numpy().data.cast("B")[:] = raw
+    return tensor
 
 
 def _header(view: memoryview, at: int) -> tuple[torch.dtype, tuple[int, ...], int]:

@@ -38,6 +38,8 @@ FIELDS: dict[str, tuple[type, ...]] = {  # of a message's row
     "bytes": (int,),
     "sha256": (str, type(None)),
 }
+# Of a written message: attempt, description, sequence, phase, epoch, step, hop, bytes, sha256
+Entry = tuple[int, str, int, str, int, int, int, int, str | None]
 SCALARS = (bool, int, float, str, bytes)  # every other value is a tensor, or a tree of them
 
 
@@ -68,7 +70,8 @@ class Ledger:
         self._path = path
         self._file = None if path is None else path.open("ab", buffering=0 if through else -1)
         self._most = 1 if through else FLUSH_ROWS
-        self._pending: list[tuple[int, str, int, str, int, int, int, int, str | None]] = []
+        self._pending: list[Entry] = []
+        self._followed: list[Entry] | None = None
 
     @property
     def path(self) -> Path | None:
@@ -123,6 +126,13 @@ class Ledger:
         self.write(message, denied, 0, None, attempt=attempt)
         self._write_out()
 
+    def follow(self) -> list[Entry]:
+        """From now on each message that is written is put here as well: whoever takes them out
+        need not read them from the file."""
+        self._write_out()
+        self._followed = []
+        return self._followed
+
     def rows(self) -> Iterator[dict[str, Any]]:
         """The rows of the file, checked against the chain."""
         self._write_out()
@@ -167,6 +177,8 @@ class Ledger:
         if not self._pending:
             return
         self._append(_worded(number, *row) for number, row in enumerate(self._pending, self._count))
+        if self._followed is not None:
+            self._followed += self._pending
         self._pending.clear()
 
     def _append(self, rows: Iterable[str]) -> None:

@@ -23,12 +23,14 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from colonnade.errors import CodecError, RunError
+from colonnade.wire.ledger import Entry
 
 At = Literal["checkpoint", "block", "end", "stop", "answer"]
 SAID = ("kind", "sequence", "shape", "dtype", "phase", "epoch", "step", "bytes", "sha256")
 PREFIX = b"a seal of Colonnade, 1\n"  # no signature for another purpose is one of a seal
 MOST_FLOWS = 1 << 16  # attempts of one statement
 MOST_TEXT = 200
+KNOWN_SORTS = 1 << 12  # of messages, read from what the ledger says of them
 # One text for equal contents: the shapes of a tree may come in another order.
 _text = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
 
@@ -48,8 +50,8 @@ class Chain:
     def count(self) -> int:
         return self._first + len(self._heads) - 1
 
-    def add(self, row: Mapping[str, Any]) -> None:
-        text = _text([row[part] for part in SAID])
+    def add(self, text: str) -> None:
+        """text: what SAID names of a message, as one list of JSON"""
         self._heads.append(hashlib.sha256(self._heads[-1] + text.encode()).digest())
 
     def head(self, count: int) -> str | None:
@@ -78,19 +80,60 @@ class Both:
         return Flow(attempt, sent.count, heads[0], received.count, heads[1])
 
 
+@dataclass(frozen=True, slots=True)
+class Sort:
+    """What messages with one description have in common."""
+
+    peer: str
+    sent: bool  # to the peer, not received from it
+    kind: str  # JSON, as the two that follow
+    shape: str
+    dtype: str
+
+
 class Traffic:
     """A party's messages, pair by pair and attempt by attempt, from the rows of its ledger."""
 
     def __init__(self, me: str) -> None:
         self._me = me
         self._pairs: dict[tuple[str, int], Both] = {}
+        self._sorts: dict[str, Sort] = {}
 
-    def add(self, row: Mapping[str, Any]) -> None:
+    def add(self, row: Mapping[str, Any]) -> str:
+        """Count a row that was read; returns whom it was exchanged with, "" if no message was."""
         if "note" in row or "denied" in row:
-            return
+            return ""
         sends = row["sender"] == self._me
-        both = self.between(row["receiver"] if sends else row["sender"], row["attempt"])
-        (both.sent if sends else both.received).add(row)
+        peer: str = row["receiver"] if sends else row["sender"]
+        both = self.between(peer, row["attempt"])
+        (both.sent if sends else both.received).add(_text([row[part] for part in SAID]))
+        return peer
+
+    def add_written(self, entry: Entry) -> str:
+        """The same of a row that this process has written itself, without reading it again."""
+        attempt, description, sequence, phase, epoch, step, _, size, digest = entry
+        sort = self._sorts.get(description) or self._sort(description)
+        if sort is None:
+            return ""
+        both = self.between(sort.peer, attempt)
+        told = "null" if digest is None else f'"{digest}"'
+        (both.sent if sort.sent else both.received).add(
+            f'[{sort.kind},{sequence},{sort.shape},{sort.dtype},"{phase}",{epoch},{step},{size},'
+            f"{told}]"
+        )
+        return sort.peer
+
+    def _sort(self, description: str) -> Sort | None:
+        row = json.loads(f"{{{description}}}")
+        if "denied" in row:
+            return None
+        sends = row["sender"] == self._me
+        peer = row["receiver"] if sends else row["sender"]
+        sort = Sort(peer, sends, *(_text(row[part]) for part in ("kind", "shape", "dtype")))
+        if len(self._sorts) >= KNOWN_SORTS:
+            self._sorts.clear()
+        self._sorts[description] = sort
+        return sort
 
     def between(self, peer: str, attempt: int) -> Both:
         key = peer, attempt
