@@ -246,7 +246,7 @@ def test_predict_without_a_party(made: Path, capsys: pytest.CaptureFixture[str])
     np.save("bank.npy", data.load("digits").train.x[:6, ..., :4].numpy())
     rows = ["--data", "bank=bank.npy", "--absent", "shop"]
     assert told(capsys, "predict", made, *rows, "--out", "p.csv")["parties"][0]["rows"] == 6
-    for name, why in {"bank": "it is the active party", "shpo": "there are bank, shop"}.items():
+    for name, why in {"bank": "it is the active party", "shpo": "did you mean 'shop'?"}.items():
         assert main(["predict", str(made), "--absent", "shop", "--absent", name]) == 2
         assert why in capsys.readouterr().err
     said(capsys, "run", "tiny.toml", "--set", 'method="cvfl"', "--quiet", "--out", "cvfl")
