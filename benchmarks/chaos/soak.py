@@ -84,7 +84,8 @@ def main() -> int:
         for event in events(plan.parent):
             for what, count in event.get("noise", {}).items():
                 faults[what] = faults.get(what, 0) + count
-    (rate,) = (p["steps_per_second"] for row in result.history for p in row["parties"].values())
+    told = [numbers for row in result.history for numbers in row["parties"].values()]
+    (rate,) = (one["steps_per_second"] for one in told if "steps_per_second" in one)
     slopes = {party: slope(samples, party, arguments.steps) for party in NAMES}
     grown = {party: growth(samples, party) for party in NAMES}
     content = {
