@@ -14,6 +14,7 @@ import argparse
 import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -79,12 +80,20 @@ def issue(arguments: argparse.Namespace) -> None:
             f"             goes into [parties.{party}] of the federation file"
         )
     facts = certs.facts(made)
-    _tell(
-        arguments,
-        {"certificate": str(made)} | _said(facts) | keys,
-        str(made),
-        f"{text}\nvalid until  {facts.until:%Y-%m-%d}",
-    )
+    earlier = [
+        one
+        for one in register.certificates_of(folder, facts.party, facts.tls_key)
+        if one.serial != facts.serial
+    ]
+    said = [text, f"valid until  {facts.until:%Y-%m-%d}"]
+    said += [
+        f"note         '{facts.party}' had a certificate for this key already, serial "
+        f"{one.serial}, valid until {one.until[:10]}: now both count"
+        for one in earlier
+    ]
+    content = {"certificate": str(made)} | _said(facts) | keys
+    content |= {"earlier": [one.serial for one in earlier]}
+    _tell(arguments, content, str(made), "\n".join(said))
 
 
 def revoke(arguments: argparse.Namespace) -> None:
@@ -123,18 +132,49 @@ def issued(arguments: argparse.Namespace) -> None:
 
 
 def show(arguments: argparse.Namespace) -> None:
-    shown: list[dict[str, Any]] = []
-    for path in arguments.files:
-        if path.suffix == ".sign":
-            shown.append({"file": str(path), "signing_key": certs.public_text(path)})
-        else:
-            shown.append({"file": str(path)} | _said(certs.facts(path)))
+    shown = [{"file": str(path)} | _contents(path) for path in arguments.files]
+    least = ("signing_key", "fingerprint", "number", "tls_key")
     _tell(
         arguments,
         shown,
-        "\n".join(one.get("signing_key") or one["fingerprint"] for one in shown),
+        "\n".join(next(str(one[key]) for key in least if key in one) for one in shown),
         "\n".join(_lines(one) for one in shown),
     )
+
+
+def _contents(path: Path) -> dict[str, Any]:
+    """What one of the files around certificates says, whatever its name."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise CertificateError(f"{path}: {error.strerror}") from None
+    if path.suffix == ".sign":
+        return {"signing_key": certs.public_text(path)}
+    if "BEGIN X509 CRL" in text:
+        return _list(path)
+    if "BEGIN CERTIFICATE REQUEST" in text:
+        party, key = certs.asked_for(path)
+        return {"request_of": party, "tls_key": key}
+    if "PRIVATE KEY" in text:
+        raise CertificateError(
+            f"{path} is a private key, and nothing of it should be shown. `colonnade certs show` "
+            f"tells what {path.with_suffix('.pem').name}, its certificate, says"
+        )
+    return _said(certs.facts(path))
+
+
+def _list(path: Path) -> dict[str, Any]:
+    """What a list of revoked certificates says, and whether the ca.pem beside it has signed it."""
+    revoked, root = register.shown(path), path.with_name("ca.pem")
+    if root.exists():
+        register.read(path, certs.load(root))  # an error, if it is forged
+    return {
+        "list_of": "certificates that were revoked, and count no more",
+        "number": revoked.number,
+        "replace_by": f"{revoked.until:%Y-%m-%d}",
+        "signed": f"by the authority in {root}" if root.exists() else f"unknown: no {root}",
+        "revoked": [f"{serial:x} on {since:%Y-%m-%d}" for serial, since in revoked.serials.items()],
+    }
 
 
 def _said(facts: certs.Facts) -> dict[str, Any]:
@@ -152,7 +192,7 @@ def _said(facts: certs.Facts) -> dict[str, Any]:
 def _lines(one: dict[str, Any]) -> str:
     rows = []
     for key, value in one.items():
-        text = (", ".join(value) or "none") if isinstance(value, list) else value
+        text = (", ".join(value) or "none") if isinstance(value, list) else str(value)
         rows.append(text if key == "file" else f"  {key.replace('_', ' '):12} {text}")
     return "\n".join(rows)
 

@@ -105,14 +105,7 @@ def issue(
     root, key = load(authority / "ca.pem"), _read_key(authority / "ca.key")
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise CertificateError(f"{authority / 'ca.key'} is not the key of an authority")
-    try:
-        wanted = x509.load_pem_x509_csr(asked.read_bytes())
-    except OSError as error:
-        raise CertificateError(f"{asked}: {error.strerror}") from None
-    except ValueError:
-        raise CertificateError(f"{asked} is not a certificate request (a .csr file)") from None
-    if not wanted.is_signature_valid:
-        raise CertificateError(f"{asked} is not signed by the key it names: make a new request")
+    wanted = _request(asked)
     party = name_of(wanted.subject)
     _check_party(party, f"{asked}: the party")  # untrusted, and it becomes a file's name
     if party != name:
@@ -135,6 +128,12 @@ def issue(
     target = asked.with_name(f"{party}.pem")
     _write(target, _pem(certificate))
     return target
+
+
+def asked_for(path: Path) -> tuple[str, str]:
+    """Whose certificate a request asks for, and the sha256 of the key that it would name."""
+    wanted = _request(path)
+    return name_of(wanted.subject), register.tls_key_of(wanted)
 
 
 def party(authority: Path, name: str, hosts: Sequence[str] = (), days: int = PARTY_DAYS) -> Path:
@@ -258,6 +257,21 @@ def name_of(subject: x509.Name) -> str:
 
 
 # ---- inner workings ------------------------------------------------------------------------------
+
+
+def _request(path: Path) -> x509.CertificateSigningRequest:
+    """A certificate request that the key in it has signed."""
+    from cryptography import x509
+
+    try:
+        wanted = x509.load_pem_x509_csr(path.read_bytes())
+    except OSError as error:
+        raise CertificateError(f"{path}: {error.strerror}") from None
+    except ValueError:
+        raise CertificateError(f"{path} is not a certificate request (a .csr file)") from None
+    if not wanted.is_signature_valid:
+        raise CertificateError(f"{path} is not signed by the key it names: make a new request")
+    return wanted
 
 
 def _now() -> datetime:

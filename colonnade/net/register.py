@@ -152,8 +152,8 @@ def entries(folder: Path) -> list[Entry]:
 # ---- whoever checks certificates -----------------------------------------------------------------
 
 
-def tls_key_of(certificate: x509.Certificate) -> str:
-    """The sha256 of a certificate's public key, as a federation file pins it."""
+def tls_key_of(certificate: x509.Certificate | x509.CertificateSigningRequest) -> str:
+    """The sha256 of a certificate's or a request's public key, as a federation file pins it."""
     import hashlib
 
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -193,20 +193,33 @@ def current(path: Path, root: x509.Certificate) -> Revoked | None:
 
 def read(path: Path, root: x509.Certificate) -> Revoked:
     """A list, signed by the authority, whether or not it is the newest."""
-    from cryptography import x509
-
-    try:
-        signed = x509.load_pem_x509_crl(path.read_bytes())
-        number = signed.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
-        until = signed.next_update_utc
-    except OSError as error:
-        raise CertificateError(f"{path}: {error.strerror}") from None
-    except (ValueError, x509.ExtensionNotFound):
-        number, until = 0, None
+    found, signed = _parsed(path)
     key: Any = root.public_key()
-    if until is None or signed.issuer != root.subject or not signed.is_signature_valid(key):
+    if found is None or signed.issuer != root.subject or not signed.is_signature_valid(key):
         raise CertificateError(f"{path} is not a list of revoked certificates by this authority")
-    return Revoked(number, until, {one.serial_number: one.revocation_date_utc for one in signed})
+    return found
+
+
+def shown(path: Path) -> Revoked:
+    """What a list says, whoever has signed it."""
+    found, _ = _parsed(path)
+    if found is None:
+        raise CertificateError(f"{path} is not a list of revoked certificates (revoked.pem)")
+    return found
+
+
+def certificates_of(folder: Path, party: str, tls_key: str) -> list[Entry]:
+    """The certificates of a party for this key that count by the authority's register, oldest
+    first."""
+    with _locked(folder) as file:
+        revoked = _list_of(folder)
+        return [
+            one
+            for one in _entries(file.read(), folder)
+            if (one.party, one.tls_key) == (party, tls_key)
+            and not one.outlived
+            and (revoked is None or one.number not in revoked.serials)
+        ]
 
 
 # ---- inner workings ------------------------------------------------------------------------------
@@ -222,6 +235,24 @@ def _locked(folder: Path) -> Iterator[Any]:
             yield file
     except OSError as error:
         raise CertificateError(f"{folder / ISSUED}: {error.strerror}") from None
+
+
+def _parsed(path: Path) -> tuple[Revoked | None, Any]:
+    """What a list says, or None if it is none; and the list, to look at its signature."""
+    from cryptography import x509
+
+    try:
+        signed = x509.load_pem_x509_crl(path.read_bytes())
+        number = signed.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+        until = signed.next_update_utc
+    except OSError as error:
+        raise CertificateError(f"{path}: {error.strerror}") from None
+    except (ValueError, x509.ExtensionNotFound):
+        return None, None
+    if until is None:
+        return None, None
+    serials = {one.serial_number: one.revocation_date_utc for one in signed}
+    return Revoked(number, until, serials), signed
 
 
 def _entries(text: str, folder: Path) -> list[Entry]:

@@ -113,5 +113,43 @@ def test_what_files_say(authority: Path, capsys: pytest.CaptureFixture[str]) -> 
     )
     least = said(capsys, "show", *files, "--quiet").split()
     assert least == [root["fingerprint"], bank["fingerprint"], signing["signing_key"]]
-    with pytest.raises(CertificateError, match=r"bank\.key is not a certificate"):
-        said(capsys, "show", authority / "bank" / "bank.key")
+    with pytest.raises(CertificateError, match=r"issued\.jsonl is not a certificate"):
+        said(capsys, "show", authority / "issued.jsonl")
+
+
+def test_what_else_lies_beside_certificates_is_shown(
+    tmp_path: Path, authority: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = certs.party(authority, "bank")
+    serial, key = certs.facts(made).serial, certs.facts(made).tls_key
+    said(capsys, "revoke", authority, "bank")
+    text = said(capsys, "show", authority / "revoked.pem")
+    assert "certificates that were revoked" in text and f"{serial} on 20" in text
+    assert f"by the authority in {authority / 'ca.pem'}" in text
+    (content,) = json.loads(said(capsys, "show", authority / "revoked.pem", "--json"))
+    assert content["number"] == 1 and len(content["revoked"]) == 1
+    alone = tmp_path / "alone.pem"
+    alone.write_bytes((authority / "revoked.pem").read_bytes())
+    assert f"unknown: no {tmp_path / 'ca.pem'}" in said(capsys, "show", alone)
+    certs.init(tmp_path / "other")
+    forged = tmp_path / "other" / "revoked.pem"
+    forged.write_bytes(alone.read_bytes())
+    with pytest.raises(CertificateError, match="not a list of revoked certificates by this"):
+        said(capsys, "show", forged)
+    text = said(capsys, "show", made.with_suffix(".csr"))
+    assert "request of   bank" in text and key in text
+    with pytest.raises(CertificateError, match=r"is a private key.* bank\.pem"):
+        said(capsys, "show", made.with_suffix(".key"))
+
+
+def test_a_second_certificate_for_the_same_request_is_not_made_silently(
+    tmp_path: Path, authority: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = certs.request(tmp_path / "keys", "bank")
+    words = ("issue", authority, asked, "--name", "bank")
+    assert "already" not in said(capsys, *words)
+    first = certs.facts(asked.with_suffix(".pem")).serial
+    text = said(capsys, *words)
+    assert f"'bank' had a certificate for this key already, serial {first}" in text
+    second = certs.facts(asked.with_suffix(".pem")).serial
+    assert json.loads(said(capsys, *words, "--json"))["earlier"] == [first, second]
