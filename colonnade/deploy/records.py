@@ -117,7 +117,10 @@ class Records:
         except ColonnadeError as error:
             self.log.quietly(f"{type(error).__name__}: {error}")
             self._write_what_was_reached("failed", str(error))
-            error.add_note(f"what was reached lies in {self._folder}")
+            if folders.never_began(self._folder):
+                error.add_note(f"no run has begun: {self._folder} gives way to the next one")
+            else:
+                error.add_note(f"what was reached lies in {self._folder}")
             raise
         finally:
             self._observer.ended()

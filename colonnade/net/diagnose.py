@@ -19,6 +19,13 @@ if TYPE_CHECKING:
 FOREIGN = (7, 18, 19, 20, 21)
 
 
+UNHEARD = "connections come and end in the TLS handshake"  # of somebody, at who listens
+CERTIFICATES = (
+    "Both need certificates of one authority that are valid today: put these in place, and start "
+    "again with the same commands"
+)
+
+
 class Cause(Enum):
     """A cause, with its text for a person."""
 
@@ -48,6 +55,12 @@ class Trouble:
     @property
     def text(self) -> str:
         return self.cause.value.format(self.detail)
+
+    @property
+    def move(self) -> str:
+        """What mends it, where waiting does not."""
+        refusals = (Cause.OWN_CERTIFICATE, Cause.REFUSES_US, Cause.REFUSED_HERE, Cause.COUNTS_NOT)
+        return CERTIFICATES if self.cause in refusals else ""
 
 
 def diagnose(address: str, peer: str, keys: Keys, seconds: float = 2.0) -> Trouble | None:
@@ -90,7 +103,10 @@ def shown_by(
     except ssl.SSLCertVerificationError as error:
         why = error.verify_message
         if error.verify_code in FOREIGN:
-            why = f"it is of another authority than the one in {keys.authority}"
+            why = (
+                f"it is of another authority than the one in {keys.authority}. Compare both: "
+                f"`colonnade certs show {keys.authority}`"
+            )
         return Trouble(Cause.REFUSED_HERE, why)
     except (ssl.SSLEOFError, ssl.SSLZeroReturnError):  # the latter before Python 3.11.4
         return Trouble(Cause.CLOSES)

@@ -10,6 +10,7 @@ from colonnade.errors import CodecError, foreign
 from colonnade.net.frame import PROTOCOL, Body, Hello, parse
 
 SAID = 300  # letters of what a peer says
+AGREE = "Correct that at one of them, and start both again with the same commands"
 ANY = "*"  # a fact that does not apply to a party: a server has no rows
 
 

@@ -119,6 +119,7 @@ class Link:
         self.life = 0  # how many incarnations of the peer there have been
         self.since = time.monotonic()  # when the link last came up or went down
         self.trouble = "it has not been reached yet"
+        self.move = ""  # what mends that, where starting it again is not enough
         self.barred = ""  # why this peer is not talked with any more
         self.elastic = False  # a sender waits for nobody, see `_full`
         self._incarnation, self._inbox, self._route = incarnation, inbox, route
@@ -187,7 +188,7 @@ class Link:
             self._behind = deque(data for _, data in self._unacked)
             self._behind_bytes = self._unacked_bytes
             self._catch_up()
-            self.since, self.trouble = time.monotonic(), ""
+            self.since, self.trouble, self.move = time.monotonic(), "", ""
             self._spoke = self._heard = self.since
             self._inbox.put(Up(self, restarted))
         if before is not None:

@@ -26,7 +26,7 @@ import grpc
 from colonnade.errors import CodecError, FederationError, Refused, RunError, foreign
 from colonnade.net import siege
 from colonnade.net.admission import Admission
-from colonnade.net.diagnose import Trouble, diagnose
+from colonnade.net.diagnose import CERTIFICATES, UNHEARD, Trouble, diagnose
 from colonnade.net.frame import (
     FRAME_BYTES,
     Body,
@@ -37,7 +37,7 @@ from colonnade.net.frame import (
     pack,
     parse,
 )
-from colonnade.net.greeting import Unfit, first_words, fitting
+from colonnade.net.greeting import AGREE, Unfit, first_words, fitting
 from colonnade.net.keys import Keys
 from colonnade.net.link import Arrived, Astray, Connection, Event, Foul, Inbox, Link
 from colonnade.net.rationed import Rationed
@@ -249,7 +249,7 @@ class Mesh:
                 return
             link.attach(connection, self._check(body, who))
         except Unfit as unfit:
-            yield self._refuse(who, *unfit.reasons)
+            yield self._refuse(who, *unfit.reasons, move="" if who in self.barred else AGREE)
             return
         except CodecError as error:
             yield self._refuse(who, str(error))
@@ -281,7 +281,6 @@ class Mesh:
             try:
                 why = self._dial_once(peer, address)
             except Refused as refusal:
-                self._log(str(refusal))
                 self.inbox.put(Lost(refusal))
                 return
             if self._closing.is_set() or self._ending or peer in self.barred:
@@ -297,7 +296,7 @@ class Mesh:
         link = self.links[peer]
         shown = self._admission.look(peer, address)
         if isinstance(shown, Trouble):
-            link.trouble = shown.text
+            link.trouble, link.move = shown.text, shown.move
             return shown.text
         try:
             credentials = self._admission.dialler(shown)
@@ -338,8 +337,7 @@ class Mesh:
                 why = why if trouble is None else trouble.text
         except Unfit as unfit:
             raise Refused(
-                f"'{peer}' and '{self.me}' do not fit together: {'; '.join(unfit.reasons)}. "
-                "Correct that at one of them, and start both again with the same commands"
+                f"'{peer}' and '{self.me}' do not fit together: {'; '.join(unfit.reasons)}. {AGREE}"
             ) from None
         except CodecError as error:
             why = str(error)
@@ -447,12 +445,13 @@ class Mesh:
         if not missing or not self._admission.unheard():
             self._said.pop("", None)
             return
+        for peer in missing:
+            self.links[peer].trouble, self.links[peer].move = UNHEARD, CERTIFICATES
         names = " and ".join(f"'{name}'" for name in missing)
         self._say(
             "",
-            f"connections come and end in the TLS handshake, and {names} did not connect: is the "
-            "certificate there of another authority, or expired? Compare both: `colonnade certs "
-            f"show {self._keys.authority}`",
+            f"{UNHEARD}, and {names} did not connect: is the certificate there of another "
+            f"authority, or expired? Compare both: `colonnade certs show {self._keys.authority}`",
         )
 
     def _look_for_a_siege(self) -> None:
@@ -462,12 +461,13 @@ class Mesh:
             if more > siege.MANY:
                 self._say(" siege", siege.REMARK.format(self._listen))
 
-    def _refuse(self, who: str, *reasons: str) -> bytes:
+    def _refuse(self, who: str, *reasons: str, move: str = "") -> bytes:
         """Log why a peer is refused, and return the frame that says so and ends its connection."""
         told = tuple(reason[:REASON_LETTERS] for reason in reasons[:MOST_REASONS])
         if who in self.links:
-            self.links[who].trouble = "; ".join(told)
-        self._say(who, f"refused '{who}': {'; '.join(told)}"[:LINE_LETTERS])
+            self.links[who].trouble, self.links[who].move = "; ".join(told), move
+        goes_on = f". {move}: '{self.me}' goes on waiting for '{who}'" if move else ""
+        self._say(who, f"refused '{who}': {'; '.join(told)}"[:LINE_LETTERS] + goes_on)
         return pack(Frame(body=Refusal(told)))
 
     def _say(self, peer: str, text: str) -> None:

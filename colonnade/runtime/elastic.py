@@ -73,7 +73,7 @@ class Elastic:
         while not self._may_begin(session, time.monotonic() - began):
             if time.monotonic() - told > WAIT_NOTE_SECONDS:
                 told = time.monotonic()
-                session.log(f"waiting for {', '.join(_not_joined(session))}")
+                session.log(watch.waiting(session, _not_joined(session)))
             session.pump(TICK)
             if session.patience.on_lost != "continue":
                 watch.look_for_the_mute(session, _not_joined(session), began)

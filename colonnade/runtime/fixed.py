@@ -114,7 +114,7 @@ class Fixed:
         while missing := [name for name in session.present if name not in session.joins]:
             if time.monotonic() - told > WAIT_NOTE_SECONDS:
                 told = time.monotonic()
-                session.log(f"waiting for {', '.join(missing)}")
+                session.log(watch.waiting(session, missing))
             session.pump(TICK)
             watch.look_for_the_mute(session, missing, began)
         start = self._choose(session)

@@ -10,6 +10,7 @@ from colonnade.errors import Deadlock, PeerLost
 from colonnade.wire import Recv
 
 if TYPE_CHECKING:
+    from colonnade.net.link import Link
     from colonnade.runtime.session import Session
 
 WORK_TIMES = 24  # × patience: an hour is a day
@@ -99,19 +100,44 @@ def give_up(session: Session, peer: str, seconds: float, why_not: str = "") -> N
         peer,
         session.wanted.kind.name if session.wanted else "a connection",
         session.steps,
-        f"{missing(session, seconds)}. {why_not}Start them with their own commands; whoever has "
-        "stopped goes on with the same command as before",
+        f"{missing(session, seconds)}. {why_not}{moves(session)}",
     )
+
+
+def waiting(session: Session, names: Iterable[str]) -> str:
+    """Who is waited for at the start, and what stands in the way of those who were refused."""
+    links = session.mesh.links
+    said = [
+        f"{name} ({links[name].trouble})" if name in links and links[name].move else name
+        for name in names
+    ]
+    return f"waiting for {', '.join(said)}, for {session.patience.deadline:g} s at most"
 
 
 def missing(session: Session, seconds: float) -> str:
     """Everybody who is away, and why, as far as is known."""
-    away = [
-        f"'{peer}' ({link.trouble})"
+    away = [f"'{link.peer}' ({link.trouble})" for link in _away(session)]
+    return f"waited {seconds:.0f} s for {', '.join(away)}"
+
+
+def moves(session: Session) -> str:
+    """What to do about everybody who is away: not all come once they are started."""
+    found = [
+        link.move
+        or "Start them with their own commands; whoever has stopped goes on with the same command "
+        "as before"
+        for link in _away(session)
+    ]
+    return ". ".join(dict.fromkeys(found))
+
+
+def _away(session: Session) -> list[Link]:
+    """The links of those who are waited for and not there."""
+    return [
+        link
         for peer, link in session.mesh.links.items()
         if not link.up and peer not in session.absent and (session.is_hub or peer == session.hub)
     ]
-    return f"waited {seconds:.0f} s for {', '.join(away)}"
 
 
 def look_for_deadlock(session: Session, now: float) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 from contextlib import closing
 from pathlib import Path
@@ -17,6 +18,7 @@ from colonnade.deploy.records import Records
 from colonnade.deploy.setup import Setup, prepare
 from colonnade.errors import ConfigError, RunError
 from colonnade.journal import Journal
+from colonnade.net import certs
 from colonnade.results.observer import Observer
 from colonnade.wire.policy import Policy
 
@@ -125,3 +127,47 @@ def test_after_a_refused_handshake_the_same_command_goes_on(two: Two, nursery: N
     code, said = ended(start("shop", two.file, "second"))
     assert code != 0 and "up to 3 times, and this run needs 3 more" in said
     assert "allow `releases` = 6" in said and not (two.folder / "second-shop").exists()
+
+
+def party(two: Two, nursery: Nursery, name: str, file: Path) -> subprocess.Popen[str]:  # noqa: F811
+    words = command(two, nursery, name, file, "door")
+    return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+@pytest.mark.slow
+def test_a_hub_that_refused_a_partner_says_what_to_do(two: Two, nursery: Nursery) -> None:  # noqa: F811
+    """At once and at its deadline; nothing was reached, so nobody is told where that lies."""
+    two.write(run={"method": "splitnn", "epochs": 3})
+    two.file.write_text(two.file.read_text().replace("deadline = 600", "deadline = 6"))
+    other = two.folder / "other.toml"
+    other.write_text(two.file.read_text().replace("epochs = 3", "epochs = 2"))
+    bank = party(two, nursery, "bank", two.file)
+    code, said = ended(party(two, nursery, "shop", other))
+    assert code == 1 and said.count("do not fit together") == 1
+    assert "no run has begun: " in said and "what was reached" not in said
+    code, said = ended(bank)
+    advice = "Correct that at one of them, and start both again with the same commands"
+    at_once, _, at_last = said.partition("PeerLost")
+    assert code == 1 and "waiting for shop, for 6 s at most" in at_once
+    assert f"{advice}: 'bank' goes on waiting for 'shop'" in at_once
+    assert advice in at_last and "own commands" not in at_last
+    assert "no run has begun: " in at_last and "what was reached" not in at_last
+
+
+@pytest.mark.slow
+def test_waiting_does_not_mend_a_certificate_of_another_authority(
+    two: Two,  # noqa: F811
+    nursery: Nursery,
+) -> None:
+    certs.init(two.folder / "other")
+    certs.party(two.folder / "other", "shop")
+    for name in ("shop.pem", "shop.key", "ca.pem"):
+        shutil.copyfile(two.folder / "other" / "shop" / name, two.keys("shop") / name)
+    two.file.write_text(two.file.read_text().replace("deadline = 600", "deadline = 9"))
+    both = {name: party(two, nursery, name, two.file) for name in ("bank", "shop")}
+    for name, process in both.items():
+        code, said = ended(process)
+        assert code == 1, said
+        at_last = said.partition("PeerLost")[2]
+        assert "Both need certificates of one authority" in at_last, name
+        assert "own commands" not in at_last and "colonnade certs show" in said
