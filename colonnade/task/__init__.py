@@ -1,0 +1,1 @@
+"""What is to be learnt, and how good a prediction is."""
