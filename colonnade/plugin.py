@@ -81,14 +81,14 @@ def pinned(pins: Mapping[str, str], where: str, trusted: Collection[str] = ()) -
     """
 
     def rule(source: Source) -> str:
-        if source.sha256 not in trusted and (why := approved(source)):
-            return why
-        line = f'[code] "{source.path.name}" = "{source.sha256}"'
+        why, line = [], f'[code] "{source.path.name}" = "{source.sha256}"'
         if (pin := pins.get(source.path.name)) is None:
-            return f"{where} does not say which file that is: all must agree on {line}"
-        if pin != source.sha256:
-            return f"{where} says that its sha256 is {pin}; this file has {source.sha256}"
-        return ""
+            why.append(f"{where} does not say which file that is: all must agree on {line}")
+        elif pin != source.sha256:
+            why.append(f"{where} says that its sha256 is {pin}; this file has {source.sha256}")
+        if source.sha256 not in trusted:
+            why.append(approved(source))  # last, for it ends with what is to be typed
+        return ". And ".join(filter(None, why))
 
     return rule
 

@@ -18,7 +18,7 @@ from colonnade.deploy import doctor
 from colonnade.deploy.setup import read_rows
 from colonnade.errors import RunError
 
-COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "problem": "red"}
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -33,11 +33,12 @@ def main(arguments: argparse.Namespace) -> int:
     else:
         checks = doctor.examine(arguments.federation, mine)
     worst = max((check.verdict for check in checks), key=list(COLOURS).index)
+    worst = "ok" if worst == "note" else worst  # nothing has to be done about it
     if arguments.json:
         content = {"verdict": worst, "checks": [asdict(check) for check in checks]}
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     else:
-        _show([c for c in checks if c.verdict != "ok" or not arguments.quiet])
+        _show([c for c in checks if c.verdict not in ("ok", "note") or not arguments.quiet])
     return 1 if worst == "problem" else 0
 
 

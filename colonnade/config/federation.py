@@ -160,7 +160,10 @@ def load(path: str | Path, trusted: Collection[str] = ()) -> Federation:
     trusted  digests of code that a party's own policy approves: see colonnade/config/code.py
     """
     path = Path(path)
-    tree = toml.load(path, FederationError)
+    return _loaded(toml.load(path, FederationError), path, trusted)
+
+
+def _loaded(tree: Mapping[str, Any], path: Path, trusted: Collection[str]) -> Federation:
     problems: list[str] = []
     tables = {"run", "parties", "policy", "code"}
     keys = {"name", "on_lost", "deadline", "patience"}
@@ -187,6 +190,22 @@ def load(path: str | Path, trusted: Collection[str] = ()) -> Federation:
         top.name, tuple(members), top.on_lost, top.deadline, top.patience, run, policy, path, ""
     )
     return replace(federation, sha256=_sha256(federation))
+
+
+def load_members(path: Path, reader: str) -> Federation:
+    """What a file says of its members, whatever it says of the run, which may need code that
+    nobody has approved: for the doctor. All its other mistakes are reported at once.
+
+    reader  whose own rows will be looked at, as rows without labels
+    """
+    tree = toml.load(path, FederationError)
+    problems: list[str] = []
+    parties = toml.table(tree, "parties", problems)
+    others = [name for name in parties if name != reader]
+    run: dict[str, Any] = {"method": "splitnn", "label_holder": next(iter(others), "")}
+    if isinstance(table := tree.get("run"), dict) and "align" in table:
+        run["align"] = table["align"]
+    return _loaded({**tree, "run": run, "policy": {}}, path, ())
 
 
 def load_alignment(path: str | Path, trusted: Collection[str] = ()) -> Federation:

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from colonnade.align import kinds_of
+from colonnade.align import KINDS, kinds_of
 from colonnade.align.ids import one_spelling
 from colonnade.align.lists import CHUNK_BYTES
 from colonnade.align.points import POINTS
@@ -42,7 +42,7 @@ def sends_of(federation: Federation, name: str) -> tuple[Kind, ...]:
     sent = method.sent_by(cast[name], options, _passives(federation))
     if federation.run.align is None or not method.roles[cast[name]].rows:
         return sent
-    return (*sent, *kinds_of(len(_bringing(federation))))
+    return (*sent, *kinds_of(len(bringing(federation))))
 
 
 def forbidden(
@@ -80,9 +80,9 @@ def doubtful(
     rule = policy.allow.get(POINTS.name)
     if rows is None or not rule or not rule.bytes or POINTS not in sends_of(federation, name):
         return
-    hops = len(_bringing(federation))
-    needed = hops * _points(rows.count)
-    if _points(rows.count) <= rule.bytes < needed:
+    hops = len(bringing(federation))
+    needed = hops * points_bytes(rows.count)
+    if points_bytes(rows.count) <= rule.bytes < needed:
         yield (
             f"allow.{POINTS.name} lets out {rule.bytes:,} bytes; the alignment needs {needed:,} if "
             f"all have {rows.count:,} ids, as here: each id passes {hops} parties",
@@ -172,8 +172,15 @@ def _beyond(
     run, where = federation.run.run, f"allow.{kind.name}"
     if kind.about == "nothing" and (idle := rule.counts):
         said = f"{where} limits {', '.join(idle)}, by record, and the Kind says it speaks of none"
-        yield said, "if that is true, remove that limit; if not, do not run that method"
-    width = _width(kind, federation.run.options)
+        move = "if that is true, remove that limit; if not, do not run that method"
+        if kind in KINDS:
+            move = (
+                f"remove it: each alignment sends every id once, whatever comes of it. `bytes` "
+                f"limits [{where}] in a run; `times` and `most_in_all` in [run.align] count over "
+                "all runs"
+            )
+        yield said, move
+    width = width_of(kind, federation.run.options)
     widest = rule.widest(None if rows is None else rows.width)
     if width > widest:
         said = f"{where} lets out {widest} numbers per row; {width} would be sent"
@@ -193,9 +200,9 @@ def _beyond(
         yield said, f"batch_size = {2 * rule.min_batch - 1} or more, or a lower `min_batch`"
     if rows is None:
         return
-    if kind is POINTS and rule.bytes and rule.bytes < (least := _points(rows.count)):
+    if kind is POINTS and rule.bytes and rule.bytes < (least := points_bytes(rows.count)):
         said = f"{where} lets out {rule.bytes:,} bytes; {rows.count:,} own ids alone take {least:,}"
-        hops = len(_bringing(federation))
+        hops = len(bringing(federation))
         yield said, f"allow `bytes` = {hops * least}: each id passes {hops} parties"
     if federation.run.align is None and "train" in rows.splits:
         yield from _of_known_rows(federation, kind, rule, rows, needed * width)
@@ -218,7 +225,7 @@ def _of_known_rows(
         yield f"{said} {run.batch_size} make one of {smallest}", move
 
 
-def _width(kind: Kind, options: Any) -> int:
+def width_of(kind: Kind, options: Any) -> int:
     """Numbers per row of its messages, where the options name all dimensions; else 0."""
     first, *others = kind.shape or ("",)
     if first != "batch":
@@ -227,7 +234,7 @@ def _width(kind: Kind, options: Any) -> int:
     return prod(size if isinstance(size, int) else 0 for size in sizes)
 
 
-def _points(ids: int) -> int:
+def points_bytes(ids: int) -> int:
     """Bytes of the messages with so many points."""
     import torch
 
@@ -242,6 +249,6 @@ def _passives(federation: Federation) -> int:
     return sum(role == "passive" for role in federation.cast.values())
 
 
-def _bringing(federation: Federation) -> list[str]:
+def bringing(federation: Federation) -> list[str]:
     """The members that bring rows."""
     return [name for name in federation.names if federation.role(name).rows]

@@ -15,6 +15,7 @@ from typing import Any
 
 from colonnade.align.phase import aligned
 from colonnade.deploy.connect import connect, signals
+from colonnade.deploy.costs import remarks
 from colonnade.deploy.forecast import doubtful, exhausted, forbidden
 from colonnade.deploy.memory import open_journal, run_journal, watch_rows
 from colonnade.deploy.records import Records, Say
@@ -46,6 +47,8 @@ def take_part(
         manifest = _opened(folder, setup)
         with folders.alone(folder), closing(open_journal(setup, folder, manifest)) as journal:
             records = Records(setup, folder, manifest, journal, observer or Observer(), say)
+            for remark in remarks(settings, setup.cast, {setup.name: setup.rows.width}):
+                records.log(remark)
             session = connect(
                 setup,
                 journal,

@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from colonnade.align import ristretto
 from colonnade.assembly import Assembly, from_catalogue, from_files, from_memory
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY
+from colonnade.deploy.costs import remarks
 from colonnade.deploy.nvflare import kits
 from colonnade.deploy.nvflare.machine import Machine
 from colonnade.deploy.supervisor import Options, hub_of, train_in_processes
@@ -77,6 +79,8 @@ def run(
         _check(settings, assembly, runtime, lose)
         # 2. The folder: new, or one to go on with.
         with _attempt(settings, out, resume, overwrite, runtime) as attempt:
+            for remark in _remarks(settings, assembly):
+                observer.note(remark)
             # 3. Play the roles.
             if attempt.runtime in APART:
                 result, weights = _apart(
@@ -88,6 +92,14 @@ def run(
                 )
             # 4. What only somebody who has all parties at hand can measure.
             return _measured(settings, assembly, weights, result)
+
+
+def _remarks(settings: Config, assembly: Assembly) -> list[str]:
+    """What should be known of the parties' own files before they are trained on."""
+    if not settings.files:
+        return []
+    widths = {name: prod(party.shape) for name, party in assembly.parties.items() if party.splits}
+    return remarks(settings, assembly.cast, widths)
 
 
 def _settings(

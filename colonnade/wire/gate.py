@@ -264,7 +264,12 @@ class Gate:
         self, receiver: str, kind: Kind, limit: str, most: int, over: int, records: int
     ) -> NoReturn:
         what = {"numbers": "numbers about", "releases": "releases of", "predictions": "predictions"}
-        move = "Train for fewer epochs" if self.task == "train" else "Predict other rows"
+        move = "Predict other rows"
+        if self.task == "train":
+            move = (
+                "What has left stays counted, so a run of fewer epochs does not help these records: "
+                "train on others"
+            )
         of = "of " if limit == "predictions" else ""
         self._deny(
             receiver,

@@ -89,17 +89,29 @@ class Policy:
     @classmethod
     def load(cls, path: Path) -> Policy:
         """A policy from its TOML file."""
-        table = toml.load(path)
-        try:
-            policy = cls.from_table(table)
-            journal = None if policy.journal is None else path.parent / policy.journal
-            return replace(policy, source=str(path), journal=journal)
-        except ConfigError as error:
-            raise ConfigError([f"{path}: {problem}" for problem in error.problems]) from None
+        policy, problems = cls.read(path)
+        if problems:
+            raise ConfigError(problems)
+        return policy
+
+    @classmethod
+    def read(cls, path: Path) -> tuple[Policy, list[str]]:
+        """The same, with what is wrong with its tables: these are then read as far as they can."""
+        policy, problems = cls._parsed(toml.load(path))
+        journal = None if policy.journal is None else path.parent / policy.journal
+        read = replace(policy, source=str(path), journal=journal)
+        return read, [f"{path}: {problem}" for problem in problems]
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any], where: str = "") -> Policy:
         """A policy from its table; `where` ("policy.") is the table's place in a larger file."""
+        policy, problems = cls._parsed(table, where)
+        if problems:
+            raise ConfigError(problems)
+        return policy
+
+    @classmethod
+    def _parsed(cls, table: Mapping[str, Any], where: str = "") -> tuple[Policy, list[str]]:
         place = f"in [{where.rstrip('.')}]" if where else "at the top level"
         # No two parties share a journal, and each approves code for itself (config/code.py).
         known = ["allow"] if where else ["allow", "journal", "trust"]
@@ -107,6 +119,7 @@ class Policy:
         journal = table.get("journal")
         if "journal" in known and journal is not None and not (journal and type(journal) is str):
             problems.append(f'journal = {journal!r}: must be the path of a folder, "journal"')
+            journal = None
         rules = table.get("allow", {})
         if not isinstance(rules, Mapping):
             problems.append(f"{where}allow = {rules!r}: must be tables, [{where}allow.embedding]")
@@ -114,9 +127,7 @@ class Policy:
         allow = {
             name: _allow(rule, f"{where}allow.{name}", problems) for name, rule in rules.items()
         }
-        if problems:
-            raise ConfigError(problems)
-        return cls(allow, journal=None if journal is None else Path(journal))
+        return cls(allow, journal=None if journal is None else Path(journal)), problems
 
     @classmethod
     def allowing(cls, kinds: Iterable[Kind]) -> Policy:
@@ -168,14 +179,17 @@ class Policy:
 
     def check_kinds(self, kinds: Iterable[str]) -> None:
         """Refuse names that the method does not declare: a typing error would deny silently."""
+        if problems := self.strangers(kinds):
+            raise ConfigError(problems)
+
+    def strangers(self, kinds: Iterable[str]) -> list[str]:
+        """What is wrong with the names that the method does not declare."""
         valid = set(kinds)
-        problems = [
+        return [
             unknown(name, valid, f"to allow, in {self.source}", "Kind")
             for name in self.allow
             if name not in valid
         ]
-        if problems:
-            raise ConfigError(problems)
 
 
 def times(ratio: float, number: int) -> int:

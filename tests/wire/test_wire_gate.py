@@ -242,7 +242,7 @@ def test_each_record_is_released_so_often_and_no_more(shop: Shop) -> None:
     with shop.on(*range(10)):
         text = refusal(one, torch.zeros(10, 4), me=shop)
     assert "allows 2 releases of each record" in text and "20 of its records, of 20" in text
-    assert "Train for fewer epochs, or change `releases`" in text
+    assert "fewer epochs does not help these records: train on others, or change `rel" in text
     with shop.on(split="test"):  # other records
         send(one, torch.zeros(5, 4), me=shop)
     # Predictions have a limit of their own.

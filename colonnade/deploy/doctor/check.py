@@ -18,7 +18,7 @@ class Check:
     """One thing that was looked at."""
 
     about: str
-    verdict: Literal["ok", "warning", "problem"]
+    verdict: Literal["ok", "note", "warning", "problem"]  # note: worth knowing
     found: str
     move: str = ""  # what to do next, where not all is well
 

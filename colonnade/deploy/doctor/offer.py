@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
+
 from colonnade.align import ristretto
 from colonnade.assembly import OwnRows, no_rows
+from colonnade.deploy.costs import costs, oversized
 from colonnade.deploy.doctor.check import Case, Check, problems
 from colonnade.deploy.forecast import doubtful, elsewhere, exhausted, forbidden, sends_of
 from colonnade.deploy.setup import prepare
@@ -16,23 +20,27 @@ from colonnade.wire.policy import Policy
 def permissions(case: Case, rows: OwnRows | None) -> tuple[Policy | None, list[Check]]:
     """The party's policy: whether it lets out what the method sends, and what else."""
     kinds, given = case.federation.run.kinds, case.mine.policy
+    policy, wrongly = case.federation.policy, list[str]()
     try:
-        policy = case.federation.policy if given is None else Policy.load(given)
-        if policy is not None:
-            policy.check_kinds(kinds)
+        if given is not None:
+            policy, wrongly = Policy.read(given)
     except ConfigError as error:
-        found = [Check("policy", "problem", said, "correct the policy") for said in error.problems]
-        return None, found
+        return None, [
+            Check("policy", "problem", said, "correct the policy") for said in error.problems
+        ]
     if policy is None:
         said = "there is none, so nothing may leave"
         return None, [
             Check("policy", "problem", said, "give --policy FILE, or [policy] in the file")
         ]
+    wrongly += policy.strangers(kinds)
+    policy = policy.only(kinds)  # the rest is looked at, too
     needed = [kind.name for kind in sends_of(case.federation, case.me.name)]
     about = (case.federation, case.me.name, policy, rows)
     begun = (case.out / "run.json").exists() and not never_began(case.out)  # its own releases
     wrong = [*forbidden(*about), *doubtful(*about), *([] if begun else exhausted(*about))]
-    found = [Check("policy", "problem", said, move) for said, move in wrong]
+    found = [Check("policy", "problem", said, "correct the policy") for said in wrongly]
+    found += [Check("policy", "problem", said, move) for said, move in wrong]
     if not found:
         said = f"{policy.source} allows what is sent: {', '.join(needed) or 'nothing'}"
         found.append(Check("policy", "ok", said))
@@ -44,6 +52,26 @@ def permissions(case: Case, rows: OwnRows | None) -> tuple[Policy | None, list[C
         move = "remove it: what is not needed should stay inside"
         found.append(Check("policy", "warning", said, move))
     return policy, found
+
+
+def mistakes(path: Path) -> list[Check]:
+    """What is wrong with a policy file, whatever the method sends."""
+    try:
+        _, found = Policy.read(path)
+    except ConfigError as error:
+        found = error.problems
+    return [Check("policy", "problem", said, "correct the policy") for said in found]
+
+
+def forecast(case: Case, policy: Policy | None, rows: OwnRows | None) -> Iterator[Check]:
+    """What will leave in the run, as far as that is known before it, and what is more than is
+    needed."""
+    for said in costs(case.federation, case.me.name, policy, rows):
+        yield Check("will send", "note", said)
+    if rows is not None:
+        role = case.federation.cast[case.me.name]
+        for said, move in oversized(case.federation.run, role, rows.width):
+            yield Check("width", "note", said, move)
 
 
 def data(case: Case) -> tuple[OwnRows | None, Check]:

@@ -107,4 +107,4 @@ def _rows_of(run: Config) -> Iterator[Check]:
         passives = sum(other == "passive" for other in cast.values())
         sent += method.sent_by(role, run.options, passives)
     for kind in dict.fromkeys(sent):
-        yield Check("may cross", "ok", f"{kind.name} ({kind.describe()}) reveals {kind.reveals}")
+        yield Check("may cross", "note", f"{kind.name} ({kind.describe()}) reveals {kind.reveals}")

@@ -1,0 +1,103 @@
+"""What a run will send of a party, as far as that is cheaply known before it begins.
+
+costs      a sentence for each Kind: how often each record leaves, and how many bytes that takes
+oversized  embeddings far wider than the rows of which they are made
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from colonnade.align.points import POINTS
+from colonnade.assembly import OwnRows, schedule_of
+from colonnade.config import Config
+from colonnade.config.federation import Federation
+from colonnade.deploy.forecast import bringing, points_bytes, releases_of, sends_of, width_of
+from colonnade.report import units
+from colonnade.role.batches import spread
+from colonnade.wire import DTYPES, Kind
+from colonnade.wire.policy import Allow, Policy
+
+MUCH_WIDER = 4  # times as many numbers as the row has
+
+
+def costs(
+    federation: Federation, name: str, policy: Policy | None, rows: OwnRows | None
+) -> Iterator[str]:
+    """What leaves a member, Kind by Kind, against its policy.
+
+    rows  the party's own; None: not known yet
+    """
+    allow = {} if policy is None else policy.allow
+    for kind in sends_of(federation, name):
+        rule = allow.get(kind.name, Allow())
+        needed = releases_of(federation, name, kind)
+        if kind is POINTS and rows is not None:
+            hops = len(bringing(federation))
+            yield (
+                f"{kind.name}: {units.size(hops * points_bytes(rows.count))} if the others bring "
+                f"{rows.count:,} ids, too{_of_bytes(rule)}"
+            )
+        elif needed:
+            yield f"{kind.name}: {_of_batches(federation, kind, needed, rule, rows)}"
+
+
+def epoch_bytes(settings: Config, kind: Kind, rows: int) -> int:
+    """Bytes of a Kind that leaves with every batch, in one epoch over so many rows, to one peer."""
+    width = width_of(kind, settings.options)
+    size = DTYPES[kind.dtype].itemsize if kind.dtype in DTYPES else 1
+    header = 3 + 8 * len(kind.shape or ())  # of a tensor: see wire/codec.py
+    batches = spread(rows, settings.run.batch_size, schedule_of(settings).batching)
+    return sum(header + width * size * count for count in batches)
+
+
+def oversized(settings: Config, role: str, features: int) -> Iterator[tuple[str, str]]:
+    """Embeddings that are far wider than the rows of the passive party that sends them; each with
+    a move."""
+    if role != "passive" or not features:
+        return
+    passives = max(1, len(settings.parties) - 1)
+    for kind in settings.found.method.sent_by(role, settings.options, passives):
+        width = width_of(kind, settings.options)
+        options = [size for size in (kind.shape or ())[1:] if isinstance(size, str)]
+        if kind.about == "batch" and options and width > MUCH_WIDER * features:
+            key, table = options[0], settings.found.method.name
+            yield (
+                f"'{kind.name}' has {width} numbers about each row of {features}: that costs "
+                "bytes, and may let the row be worked out from them",
+                f"try {key} = {max(4, 2 * features)}, an option of {table}",
+            )
+
+
+def _of_batches(
+    federation: Federation, kind: Kind, needed: int, rule: Allow, rows: OwnRows | None
+) -> str:
+    """One that leaves with every batch of every epoch."""
+    allowed = f" of the {rule.releases:,} that may, in all runs" if rule.releases else ""
+    said = f"each record that trains leaves {needed:,} times{allowed}"
+    width = width_of(kind, federation.run.options)
+    if not width:
+        return said
+    said += f", {width:,} numbers each time"
+    if rows is None or "train" not in rows.splits:
+        return said
+    count = len(rows.splits["train"])
+    whole = needed * epoch_bytes(federation.run, kind, count)
+    common = " if all are common" if federation.run.align is not None else ""
+    return (
+        f"{said}: {units.size(whole)} for {count:,} rows to train on{common}, without what is sent "
+        f"to evaluate{_of_bytes(rule)}"
+    )
+
+
+def _of_bytes(rule: Allow) -> str:
+    return f"; {units.size(rule.bytes)} may leave in a run" if rule.bytes else ""
+
+
+def remarks(settings: Config, cast: Mapping[str, str], features: Mapping[str, int]) -> list[str]:
+    """What a log says of embeddings that are far wider than the rows of their parties."""
+    return [
+        f"note: '{name}' sends more than it has. {said}: {move}"
+        for name, width in features.items()
+        for said, move in oversized(settings, cast[name], width)
+    ]
