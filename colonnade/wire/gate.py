@@ -267,8 +267,8 @@ class Gate:
         move = "Predict other rows"
         if self.task == "train":
             move = (
-                "What has left stays counted, so a run of fewer epochs does not help these records: "
-                "train on others"
+                "What has left stays counted, so a run of fewer epochs does not help these "
+                "records: train on others"
             )
         of = "of " if limit == "predictions" else ""
         self._deny(
