@@ -29,13 +29,18 @@ ColonnadeError
 A message says who, what, why, and what to do next.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 
 LETTERS = 2000  # of another party's text
 SHOWN = 20  # mistakes that fit a screen
 LISTED = 40  # names that one message lists
-OTHERWISE = {"learning_rate": "lr", "network": "model", "dataset": "data"}  # elsewhere so called
+OTHERWISE = {  # elsewhere so called
+    "learning_rate": "lr",
+    "network": "model",
+    "dataset": "data",
+    "batch": "batch_size",
+}
 
 
 class ColonnadeError(Exception):
@@ -190,20 +195,34 @@ def nearest(name: str, valid: Iterable[str]) -> str | None:
     if (other := OTHERWISE.get(name)) in lower:
         return other
     given = name.casefold()
-    near = get_close_matches(given, lower, n=1, cutoff=0.6)
+    cutoff = 0.6 if len(given) < 5 else 0.7  # "aeg" for "age", but not "metrics" for "strict"
+    near = get_close_matches(given, lower, n=1, cutoff=cutoff)
     if not near and len(given) > 2:  # "dimension" for "dim", "khan" for "microarray-khan"
         near = [other for other in lower if other in given or given in other]
     return lower[near[0]] if len(near) == 1 else None
 
 
-def unknown(name: str, valid: Iterable[str], where: str = "", what: str = "key") -> str:
+def unknown(
+    name: str,
+    valid: Iterable[str],
+    where: str = "",
+    what: str = "key",
+    elsewhere: Mapping[str, str] | None = None,
+) -> str:
     """The one sentence about a name that does not exist.
 
     "no key 'epoch' at the top level: did you mean 'epochs'?", or which names there are.
+
+    elsewhere  other names, and where these belong: "below [splitnn]"
     """
-    names = sorted(valid)
-    if near := nearest(name, names):
+    names, other = sorted(valid), dict(elsewhere or {})
+    spelt = get_close_matches(name.casefold(), other, n=1, cutoff=0.8)
+    if name in other:
+        hint = f"it belongs {other[name]}"
+    elif near := nearest(name, names):
         hint = f"did you mean '{near}'?"
+    elif spelt:
+        hint = f"did you mean '{spelt[0]}', which belongs {other[spelt[0]]}?"
     else:
         between = "; " if any("," in each for each in names) else ", "  # names of a paper's rows
         more = f"{between}and {len(names) - LISTED} more" if len(names) > LISTED else ""

@@ -115,10 +115,17 @@ def _explained(problem: tomllib.TOMLDecodeError) -> str:
 # ---- tables --------------------------------------------------------------------------------------
 
 
-def read(cls: type, table: Mapping[str, Any], where: str, problems: list[str]) -> Any:
+def read(
+    cls: type,
+    table: Mapping[str, Any],
+    where: str,
+    problems: list[str],
+    elsewhere: Mapping[str, str] | None = None,
+) -> Any:
     """An instance of a frozen dataclass, or None; what is wrong with the table goes to `problems`.
 
-    where  stands before a key: "partition."
+    where      stands before a key: "partition."
+    elsewhere  keys of other tables, and where they belong
     A wrong value is replaced by the default, so that everything else is checked as well.
     """
     hints = typing.get_type_hints(cls, include_extras=True)
@@ -126,7 +133,7 @@ def read(cls: type, table: Mapping[str, Any], where: str, problems: list[str]) -
     values: dict[str, Any] = {}
     for key, given in table.items():
         if key not in fields:
-            problems.append(unknown(key, fields, f"in [{where.rstrip('.')}]"))
+            problems.append(unknown(key, fields, f"in [{where.rstrip('.')}]", elsewhere=elsewhere))
             continue
         try:
             value = convert(given, hints[key])

@@ -27,7 +27,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,10 +37,11 @@ from colonnade.config import federation_checks as checks
 from colonnade.config.checks import check_name, same_but_for_case
 from colonnade.config.federation_checks import OnLost
 from colonnade.config.member import Entry, Member, split_address
-from colonnade.config.settings import Config
+from colonnade.config.settings import Config, Run
 from colonnade.errors import ConfigError, FederationError, unknown
 from colonnade.plugin import Rule, pinned
 from colonnade.role.method import Role
+from colonnade.role.recipe import Recipe
 from colonnade.toml import Bounds
 from colonnade.wire import store
 from colonnade.wire.policy import Policy
@@ -168,7 +169,9 @@ def _loaded(tree: Mapping[str, Any], path: Path, trusted: Collection[str]) -> Fe
     tables = {"run", "parties", "policy", "code"}
     keys = {"name", "on_lost", "deadline", "patience"}
     problems += [
-        unknown(k, keys | tables, "at the top level") for k in tree if k not in keys | tables
+        unknown(k, keys | tables, "at the top level", elsewhere=_HOMES)
+        for k in tree
+        if k not in keys | tables
     ]
     top = toml.read(_Top, {k: v for k, v in tree.items() if k in keys}, "", problems)
     if "name" not in tree:
@@ -275,6 +278,18 @@ def write(
 # ---- inner workings ------------------------------------------------------------------------------
 
 
+def _of_this_file(problem: str) -> str:
+    """What a run file's reader says, where a federation file is read."""
+    own = problem.replace(
+        "it belongs below [parties.NAME]", "each party says it of its own file, --data FILE.toml"
+    )
+    return own.replace("it belongs below [", "it belongs below [run.")
+
+
+_HOMES = {key.name: "below [run]" for cls in (Run, Recipe) for key in fields(cls)}
+_HOMES |= {key.name: "below [parties.NAME]" for key in fields(Entry)}
+
+
 @dataclass(frozen=True)
 class _Top:
     """The top level of the file. All fields have defaults, so that all are checked."""
@@ -350,7 +365,11 @@ def _run(
             )
         return found
     except ConfigError as error:
-        problems += [f"[run] {problem}" for problem in error.problems if problem not in problems]
+        problems += [
+            f"[run] {_of_this_file(problem)}"
+            for problem in error.problems
+            if problem not in problems
+        ]
         return None
 
 

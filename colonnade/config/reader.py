@@ -81,13 +81,13 @@ def _build(
     if toml.table(tree, "align", []).pop("engine", None) is not None:
         problems.append("align.engine: there is only ristretto255 now, so remove this line")
     tables: dict[str, Any] = {
-        name: toml.read(cls, toml.table(tree, name, problems), f"{name}.", problems)
+        name: toml.read(cls, toml.table(tree, name, problems), f"{name}.", problems, _homes(found))
         for name, cls in TABLES.items()
         if name in tree or cls is not Partition
     }
     options = _options(tree, found, problems)
     files = _files(tree, folder, problems)
-    parties = _parties(tree, recipe or Recipe(), problems)
+    parties = _parties(tree, recipe or Recipe(), _homes(found), problems)
     matched = found is not None and options is not None and found.method.rows.aligned(options)
     # Of a method that matches no rows it is as other methods' tables: a comparison may need it.
     align = tables["align"] if matched and ("align" in tree or files) else None
@@ -145,7 +145,21 @@ def _check_keys(tree: dict[str, Any], found: methods.Found | None, problems: lis
     for key, value in tree.items():
         # Without a known method an unknown table may be valid: it may be the method's own.
         if key not in valid and not (found is None and isinstance(value, dict)):
-            problems.append(unknown(key, valid, "at the top level"))
+            problems.append(unknown(key, valid, "at the top level", elsewhere=_homes(found)))
+
+
+def _homes(found: methods.Found | None) -> dict[str, str]:
+    """Where every key belongs; the more general place first, where there are several."""
+    places: list[tuple[str, type]] = [("at the top level", Run), ("at the top level", Recipe)]
+    if found is not None:
+        places.append((f"below [{found.method.name}]", found.method.options))
+    places += [(f"below [{name}]", cls) for name, cls in TABLES.items()]
+    places.append(("below [parties.NAME]", OwnFile))
+    homes: dict[str, str] = {}
+    for place, cls in places:
+        for key in fields(cls):
+            homes.setdefault(key.name, place)
+    return homes
 
 
 def _top(tree: dict[str, Any], found: methods.Found | None, problems: list[str]) -> tuple[Any, Any]:
@@ -166,7 +180,8 @@ def _options(tree: dict[str, Any], found: methods.Found | None, problems: list[s
     if found is None:
         return None
     name = found.method.name
-    return toml.read(found.method.options, toml.table(tree, name, problems), f"{name}.", problems)
+    table = toml.table(tree, name, problems)
+    return toml.read(found.method.options, table, f"{name}.", problems, _homes(found))
 
 
 def _check_method(
@@ -218,7 +233,9 @@ def _files(tree: dict[str, Any], folder: Path, problems: list[str]) -> dict[str,
     }
 
 
-def _parties(tree: dict[str, Any], default: Recipe, problems: list[str]) -> dict[str, Recipe]:
+def _parties(
+    tree: dict[str, Any], default: Recipe, homes: Mapping[str, str], problems: list[str]
+) -> dict[str, Recipe]:
     parties: dict[str, Recipe] = {}
     recipes = {f.name for f in fields(Recipe)}
     tables = toml.table(tree, "parties", problems)
@@ -231,7 +248,9 @@ def _parties(tree: dict[str, Any], default: Recipe, problems: list[str]) -> dict
         where = f"parties.{name}."
         if given := [key for key in table if key not in recipes]:
             keys = recipes | {f.name for f in fields(OwnFile)}
-            problems += [unknown(key, keys, f"in [parties.{name}]") for key in given]
+            problems += [
+                unknown(key, keys, f"in [parties.{name}]", elsewhere=homes) for key in given
+            ]
             continue
         own = toml.read(Recipe, plain(default) | table, where, problems)
         if own is not None:

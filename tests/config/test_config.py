@@ -479,3 +479,24 @@ def test_a_mistake_that_parties_inherit_is_reported_once() -> None:
 def test_what_other_projects_call_a_setting_is_understood() -> None:
     with pytest.raises(ConfigError, match=r"no key 'learning_rate' .* did you mean 'lr'\?"):
         load({"method": "splitnn", "learning_rate": 0.1})
+
+
+@pytest.mark.parametrize(
+    ("tree", "said"),
+    [
+        ({"dim": 4}, "no key 'dim' at the top level: it belongs below [splitnn]"),
+        ({"minimum": 4}, "it belongs below [align]"),
+        ({"leave_out": ["x"]}, "it belongs below [parties.NAME]"),
+        ({"minimun": 4}, "did you mean 'minimum', which belongs below [align]?"),
+        ({"splitnn": {"epochs": 4}}, "in [splitnn]: it belongs at the top level"),
+        ({"data": {"seed": 4}}, "no key 'seed' in [data]: it belongs at the top level"),
+        ({"parties": {"a": {"dim": 4}}}, "in [parties.a]: it belongs below [splitnn]"),
+    ],
+)
+def test_a_key_in_the_wrong_table(tree: dict[str, Any], said: str) -> None:
+    assert said in only_problem({"method": "splitnn", **tree})
+
+
+@pytest.mark.parametrize("key", ["weights", "metrics", "val_split", "shuffle", "threshhold"])
+def test_no_name_is_suggested_that_has_little_in_common(key: str) -> None:
+    assert "did you mean" not in only_problem({"method": "splitnn", key: 1})

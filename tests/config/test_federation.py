@@ -201,6 +201,9 @@ def test_all_mistakes_at_once(tmp_path: Path) -> None:
         ({"parties": parties("", "b.org:1", "")}, "neither 'a', who holds the labels, nor 'c'"),
         ({"deadline": float("inf")}, "deadline = inf: must be a number"),
         ({"restarts": 3}, "no key 'restarts' at the top level"),
+        ({"epochs": 3}, "no key 'epochs' at the top level: it belongs below [run]"),
+        ({"run": {"method": "splitnn", "dim": 3}}, "it belongs below [run.splitnn]"),
+        ({"run": {"method": "splitnn", "id": "x"}}, "each party says it of its own file, --data"),
     ],
 )  # fmt: skip
 def test_mistakes(tmp_path: Path, more: dict[str, Any], why: str) -> None:
