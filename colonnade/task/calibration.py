@@ -45,12 +45,15 @@ class Calibration:
     def apply(self, scores: Any) -> Floats:
         """(rows, classes): the calibrated probabilities."""
         given = array(scores)
-        if self.way == "platt" and given.shape[1] == 2:
-            return _pair(_sigmoid(self.slope * log_odds(given, self.positive) + self.offset), self)
+        two = given.shape[1] == 2
+        if self.way == "platt" and two:
+            odds = self.slope * log_odds(given, 1) + self.offset * (1 if self.positive else -1)
+            return np.stack([_sigmoid(-odds), _sigmoid(odds)], axis=1)
         if self.way == "platt":
             return _softmax(self.slope * np.log(np.maximum(given, SMALLEST)))
-        if self.way == "isotonic" and given.shape[1] == 2:
-            return _pair(np.interp(given[:, self.positive], *self.lines[0]), self)
+        if self.way == "isotonic" and two:
+            chances = np.interp(given[:, self.positive], *self.lines[0])
+            return np.stack([1 - chances, chances][:: 1 if self.positive else -1], axis=1)
         if self.way == "isotonic":
             made = np.stack(
                 [np.interp(given[:, code], *line) for code, line in enumerate(self.lines)], axis=1
@@ -163,11 +166,6 @@ def log_odds(scores: Floats, positive: int = 1) -> Floats:
     """(rows,): of two classes, from both columns: next to 1 the other one has the digits."""
     kept = np.log(np.maximum(scores, SMALLEST))
     return np.asarray(kept[:, positive] - kept[:, 1 - positive])
-
-
-def _pair(chances: Floats, by: Calibration) -> Floats:
-    columns = [1 - chances, chances] if by.positive == 1 else [chances, 1 - chances]
-    return np.stack(columns, axis=1)
 
 
 def _sigmoid(odds: Floats) -> Floats:

@@ -53,7 +53,9 @@ def roc(rows: Scored) -> Curve:
     if not ways:
         return {}
     shares = [(missed / missed[-1], found / found[-1]) for found, missed in ways]
-    across, up = shares[0] if len(shares) == 1 else _mean(shares)
+    across, up = shares[0]
+    if len(shares) > 1:
+        across, up = (np.concatenate([[0.0], mean]) for mean in _mean(shares))
     return {"false_positive_rate": _plain(across), "recall": _plain(up)}
 
 
@@ -139,7 +141,7 @@ def _sums(rows: Scored, code: int) -> tuple[Floats, Floats]:
 
 def _mean(shares: list[tuple[Floats, Floats]]) -> tuple[Floats, Floats]:
     """The mean of curves over common places."""
-    places = np.linspace(0, 1, POINTS + 1)
+    places = np.linspace(0, 1, POINTS)
     return places, np.mean([np.interp(places, across, up) for across, up in shares], axis=0)
 
 

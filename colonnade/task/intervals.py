@@ -15,8 +15,10 @@ A draw is a count for each row, so that all draws are measured together, by sums
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,13 +28,13 @@ from colonnade.task.measures import BINARY, REGRESSION, Codes, Floats, Scored
 
 LEVEL = 0.95
 DRAWS, FEWEST_DRAWS = 1000, 100
-CELLS = 10_000_000  # rows × classes × draws: fewer draws where there are more
+CELLS = 20_000_000  # rows × classes × draws: fewer draws where there are more
 ROWS = 20_000  # that are drawn from: of more, as many of every class, the small classes whole
 FEWEST = 10  # rows; of fewer, no interval says anything
-TOGETHER = 50  # draws that are measured at once: what the caches hold
+TOGETHER = 10  # draws that are measured at once: what the caches hold
 SMALLEST = float(np.finfo(np.float64).eps)  # probability in a log loss, as scikit-learn has it
 
-Many = Callable[[Floats], Floats]  # (draws, rows) weights to (draws,) values
+Weighed = Callable[[Floats], dict[str, Floats]]  # (draws, rows) weights to (draws,) values
 
 
 @dataclass(frozen=True)
@@ -57,22 +59,19 @@ def intervals(
     generator = np.random.default_rng(seed)
     drawn = _drawn_from(rows, generator)
     some = rows if drawn is None else _part(rows, drawn)
-    measured = {name: many(name, some) for name, value in values.items() if value is not None}
-    found: dict[str, list[Floats]] = {name: [] for name in measured}
-    for counts in _draws(rows, drawn, generator):
-        weights = counts * some.weights
-        for name, measure in measured.items():
-            found[name].append(measure(weights))
-    result = {}
-    for name, value in values.items():
-        draws = np.concatenate(found[name]) if name in found else np.empty(0)
-        result[name] = _interval(name, value, draws)
-    return result
+    measured = weighed(some, [name for name, value in values.items() if value is not None])
+    found = [measured(counts * some.weights) for counts in _draws(rows, drawn, generator)]
+    return {
+        name: Interval(None)
+        if value is None
+        else _interval(name, value, np.concatenate([each[name] for each in found]))
+        for name, value in values.items()
+    }
 
 
-def _interval(name: str, value: float | None, draws: Floats) -> Interval:
+def _interval(name: str, value: float, draws: Floats) -> Interval:
     draws = draws[np.isfinite(draws)]
-    if value is None or not len(draws):
+    if not len(draws):
         return Interval(value)
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(draws, [tail, 1 - tail]) + (value - draws.mean())
@@ -157,151 +156,169 @@ def _counts(draw: int, of: int, number: int, generator: np.random.Generator) -> 
     return np.bincount(picked.ravel(), minlength=number * of).reshape(number, of)
 
 
-# Measures of many weightings at once; each equals its namesake in `measures`
+# Measures under many weightings at once; each equals its namesake in `measures`
 
 
-def many(name: str, rows: Scored) -> Many:
-    """A measure as a function of weights, (draws, rows), so that rows are prepared only once."""
-    if name == "recall_at_rate":
-        return _recall_at_rate(rows)
-    if name == "calibration_error":
-        return _calibration_error(rows)
-    if name in ("r2", "rmse", "mae"):
-        return _numbers(name, rows)
-    if name in ("log_loss", "brier", "accuracy"):
-        return _mean(_each_row(name, rows))
-    plain = name.removesuffix("_weighted")
-    weighted = plain != name
-    if plain in ("auc", "average_precision"):
-        return _ranked(plain, rows, weighted)
-    return _counted(plain, rows, weighted)
+def weighed(rows: Scored, names: Collection[str]) -> Weighed:
+    """These measures as a function of the rows' weights, (draws, rows)."""
+    ways = [_number_way(rows)] if rows.kind == REGRESSION else _class_ways(rows, names)
+
+    def measured(weights: Floats) -> dict[str, Floats]:
+        found: dict[str, Floats] = {}
+        for way in ways:
+            found |= way(weights)
+        return {name: found[name] for name in names}
+
+    return measured
 
 
-def _each_row(name: str, rows: Scored) -> Floats:
-    if name == "brier":
-        return point.squares(rows)
-    if name == "accuracy":
-        return np.asarray(rows.truth == rows.decided, dtype=np.float64)
+def _means(rows: dict[str, Floats]) -> Weighed:
+    return lambda weights: {name: weights @ each / weights.sum(1) for name, each in rows.items()}
+
+
+def _number_way(rows: Scored) -> Weighed:
+    error = rows.scores - rows.truth
+    truth = rows.truth - rows.truth.mean()  # so that no digits are lost in the spread
+    means = _means({"square": error**2, "mae": np.abs(error), "truth": truth, "truth²": truth**2})
+
+    def way(weights: Floats) -> dict[str, Floats]:
+        mean = means(weights)
+        spread = mean["truth²"] - mean["truth"] ** 2
+        r2 = np.full_like(spread, math.nan)
+        np.divide(mean["square"], spread, out=r2, where=spread > 0)
+        return {"rmse": np.sqrt(mean["square"]), "mae": mean["mae"], "r2": 1 - r2}
+
+    return way
+
+
+def _class_ways(rows: Scored, names: Collection[str]) -> list[Weighed]:
+    plain = {name.removesuffix("_weighted") for name in names}
+    ways = []
+    if each := {name: _EACH_ROW[name](rows) for name in _EACH_ROW if name in plain}:
+        ways.append(_means(each))
+    if "calibration_error" in plain:
+        ways.append(_gaps(rows))
+    if plain & {"auc", "average_precision", "recall_at_rate"}:
+        ways.append(_ranked(rows))
+    if plain & {"f1", "precision", "recall", "balanced_accuracy"}:
+        ways.append(_counted(rows))
+    return ways
+
+
+def _log_losses(rows: Scored) -> Floats:
     chances = rows.scores[np.arange(len(rows.truth)), rows.truth] / rows.scores.sum(1)
     return np.asarray(-np.log(np.clip(chances, SMALLEST, 1 - SMALLEST)))
 
 
-def _mean(values: Floats) -> Many:
-    return lambda weights: weights @ values / weights.sum(1)
+_EACH_ROW: Mapping[str, Callable[[Scored], Floats]] = MappingProxyType(
+    {
+        "log_loss": _log_losses,
+        "brier": point.squares,
+        "accuracy": lambda rows: np.asarray(rows.truth == rows.decided, dtype=np.float64),
+    }
+)
 
 
-def _numbers(name: str, rows: Scored) -> Many:
-    error = rows.scores - rows.truth
-    if name == "mae":
-        return _mean(np.abs(error))
-    squared = _mean(error**2)
-    if name == "rmse":
-        return lambda weights: np.sqrt(squared(weights))
-    truth = (
-        rows.truth - rows.truth.mean()
-    )  # so that no digits are lost in the difference of squares
-    mean, square = _mean(truth), _mean(truth**2)
-
-    def r2(weights: Floats) -> Floats:
-        spread = square(weights) - mean(weights) ** 2
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return np.where(spread > 0, 1 - squared(weights) / spread, math.nan)
-
-    return r2
-
-
-def _calibration_error(rows: Scored) -> Many:
+def _gaps(rows: Scored) -> Weighed:
     found = point.bins(rows)
     gaps = np.zeros((len(found), found.max() + 1))
     gaps[np.arange(len(found)), found] = rows.chances - rows.hits
-    return lambda weights: np.abs(weights @ gaps).sum(1) / weights.sum(1)
+    return lambda weights: {"calibration_error": np.abs(weights @ gaps).sum(1) / weights.sum(1)}
 
 
 class _Ranking:
-    """Rows by falling score: what is flagged, and found, down to every score that occurs."""
+    """Rows by falling score, in levels of equal scores; hits lie only on some of the levels."""
 
     def __init__(self, scores: Floats, hits: NDArray[np.bool_]) -> None:
         self.order = np.argsort(-scores, kind="stable")
-        self.ends = np.flatnonzero(np.diff(scores[self.order], append=-math.inf))
-        self.found = np.flatnonzero(hits[self.order])
+        ordered = scores[self.order]
+        starts = np.diff(ordered, prepend=math.inf) != 0
+        level = np.cumsum(starts) - 1
+        self.starts = np.flatnonzero(starts)
+        where = np.flatnonzero(hits[self.order])
+        self.hits = self.order[where]
+        self.levels, self.hit_starts = np.unique(level[where], return_index=True)
 
-    def sums(self, weights: Floats) -> tuple[Floats, Floats]:
-        """(draws, scores that occur): the weight of the rows flagged, and of the hits in them."""
-        ordered = weights[:, self.order]
-        flagged = np.cumsum(ordered, axis=1)[:, self.ends]
-        hits = np.zeros_like(ordered)
-        hits[:, self.found] = ordered[:, self.found]
-        return flagged, np.cumsum(hits, axis=1)[:, self.ends]
+    def __call__(self, weights: Floats, rate: float) -> dict[str, Floats]:
+        """The measures of one class against the rest, (draws,) each."""
+        steps = weights[:, self.order]
+        if len(self.starts) < len(self.order):
+            steps = np.add.reduceat(steps, self.starts, axis=1)
+        flagged = np.cumsum(steps, axis=1)  # (draws, levels)
+        hit = np.add.reduceat(weights[:, self.hits], self.hit_starts, axis=1)
+        found = np.cumsum(hit, axis=1)  # (draws, levels with hits)
+        here = flagged[:, self.levels]
+        positives, all_ = found[:, -1], flagged[:, -1]
+        # A hit beats all misses below it, and half of those beside it.
+        beside = steps[:, self.levels] - hit
+        below = (all_ - positives)[:, None] - (here - found)
+        precision = np.divide(found, here, out=np.zeros_like(found), where=here > 0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            auc = (hit * (below + beside / 2)).sum(1) / (positives * (all_ - positives))
+        # The last level that is flagged is so only in part.
+        at = rate * all_
+        last = np.minimum((flagged < at[:, None]).sum(1), flagged.shape[1] - 1)
+        draws = np.arange(len(weights))
+        part = 1 - (flagged[draws, last] - at) / steps[draws, last]
+        share = np.where(self.levels < last[:, None], 1.0, 0.0)
+        share[self.levels == last[:, None]] = part[(self.levels == last[:, None]).any(1)]
+        return {
+            "auc": auc,
+            "average_precision": (hit * precision).sum(1) / positives,
+            "recall_at_rate": (hit * share).sum(1) / positives,
+        }
 
 
-def _auc(flagged: Floats, found: Floats) -> Floats:
-    missed = flagged - found
-    steps = np.diff(missed, axis=1, prepend=0)
-    area = (steps * found).sum(1) - (steps * np.diff(found, axis=1, prepend=0)).sum(1) / 2
-    return np.asarray(area / (found[:, -1] * missed[:, -1]))
-
-
-def _average_precision(flagged: Floats, found: Floats) -> Floats:
-    steps = np.diff(found, axis=1, prepend=0)
-    precision = np.divide(found, flagged, out=np.zeros_like(found), where=flagged > 0)
-    return np.asarray((steps * precision).sum(1) / found[:, -1])
-
-
-def _ranked(name: str, rows: Scored, weighted: bool) -> Many:
-    """AUC and average precision: of the positive class, or the mean over each against the rest."""
-    value = _auc if name == "auc" else _average_precision
+def _ranked(rows: Scored) -> Weighed:
+    """Of the positive class, or the mean over each that has rows against the rest."""
     codes = [rows.positive] if rows.kind == BINARY else range(rows.scores.shape[1])
-    rankings, truths = [], []
-    for code in codes:
-        hits = rows.truth == code
-        if hits.any() and not (name == "auc" and hits.all()):
-            rankings.append(_Ranking(rows.scores[:, code], hits))
-            truths.append(hits)
+    truths = [(code, rows.truth == code) for code in codes]
+    truths = [(code, hits) for code, hits in truths if hits.any()]
+    rankings = [_Ranking(rows.scores[:, code], hits) for code, hits in truths]
 
-    def each(weights: Floats) -> Floats:
-        found = np.stack([value(*ranking.sums(weights)) for ranking in rankings])
-        shares = np.stack([weights @ hits for hits in truths]) if weighted else np.ones_like(found)
-        return np.asarray((found * shares).sum(0) / shares.sum(0))
+    def way(weights: Floats) -> dict[str, Floats]:
+        each = [ranking(weights, rows.rate) for ranking in rankings]
+        sizes = np.stack([weights @ hits for _, hits in truths])
+        found: dict[str, Floats] = {}
+        for name in each[0]:
+            values = np.stack([one[name] for one in each])
+            found[name] = values.mean(0)
+            found[f"{name}_weighted"] = (values * sizes).sum(0) / sizes.sum(0)
+        return found
 
-    return each
-
-
-def _recall_at_rate(rows: Scored) -> Many:
-    ranking = _Ranking(rows.chances, rows.hits)
-
-    def value(weights: Floats) -> Floats:
-        flagged, found = ranking.sums(weights)
-        at = rows.rate * flagged[:, -1]
-        pairs = zip(at, flagged, found, strict=True)
-        return np.array([np.interp(x, [0, *xs], [0, *ys]) / ys[-1] for x, xs, ys in pairs])
-
-    return value
+    return way
 
 
-def _counted(name: str, rows: Scored, weighted: bool) -> Many:
+def _counted(rows: Scored) -> Weighed:
     """F1, precision, recall and balanced accuracy, from counts by class."""
     decided, width = rows.decided, rows.scores.shape[1]
     eye = np.eye(width)
-    columns = np.concatenate(
-        [eye[rows.truth], eye[decided], eye[decided] * (decided == rows.truth)[:, None]], axis=1
-    )
+    right = eye[decided] * (decided == rows.truth)[:, None]
+    columns = np.concatenate([eye[rows.truth], eye[decided], right], axis=1)
 
-    def value(weights: Floats) -> Floats:
+    def way(weights: Floats) -> dict[str, Floats]:
         truth, said, both = np.split(weights @ columns, 3, axis=1)
-        above, below = {
+        ratios = {
             "f1": (2 * both, truth + said),
             "precision": (both, said),
             "recall": (both, truth),
-            "balanced_accuracy": (both, truth),
-        }[name]
-        if rows.kind == BINARY and name != "balanced_accuracy":
-            above, below = above[:, [rows.positive]], below[:, [rows.positive]]
-            each = np.divide(above, below, out=np.full_like(above, math.nan), where=below > 0)
-            return np.asarray(each[:, 0])
-        each = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
-        shares = truth if weighted else (truth > 0) | (said > 0)
-        if name == "balanced_accuracy":
-            shares = truth > 0
-        return np.asarray((each * shares).sum(1) / shares.sum(1))
+        }
+        found = {"balanced_accuracy": _mean(*ratios["recall"], truth > 0)}
+        for name, (above, below) in ratios.items():
+            if rows.kind == BINARY:
+                one = [rows.positive]
+                found[name] = _mean(above[:, one], below[:, one], below[:, one] > 0)
+            else:
+                found[name] = _mean(above, below, (truth > 0) | (said > 0))
+                found[f"{name}_weighted"] = _mean(above, below, truth)
+        return found
 
-    return value
+    return way
+
+
+def _mean(above: Floats, below: Floats, shares: NDArray[Any]) -> Floats:
+    """(draws,): the mean of these ratios, (draws, classes), each with its share; NaN of nothing."""
+    ratios = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+    total = shares.sum(1).astype(np.float64)
+    out = np.full(len(total), math.nan)
+    return np.asarray(np.divide((ratios * shares).sum(1), total, out=out, where=total > 0))
