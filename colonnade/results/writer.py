@@ -142,7 +142,8 @@ class ResultFile:
             row for row in rows if row["phase"] == "train" and row["parties"].keys() - helpers
         ]
         judged = [row for row in trained if judge in row["parties"]]
-        trained = judged or trained or rows
+        # A party that is told no loss and no accuracy counts the epochs of its training, too.
+        trained = judged or trained or [row for row in rows if row["phase"] == "train"] or rows
         return {
             "seconds_total": self.earlier + time.perf_counter() - self.began,
             "seconds_per_epoch": [row["seconds"] for row in trained],

@@ -80,6 +80,16 @@ def test_they_train_as_a_simulation_does(trained: Path, tmp_path: Path) -> None:
     assert weights == here.weights_sha256
 
 
+def test_the_passive_partys_report_counts_epochs_of_training_alone(trained: Path) -> None:
+    """The alignment before them is none, and that nobody tells it a loss is no missing epoch."""
+    folder = trained / "runs" / "shop"
+    result = json.loads((folder / "result.json").read_text())
+    assert len(result["timing"]["seconds_per_epoch"]) == 2
+    page = (folder / "report.html").read_text()
+    assert "for 2 epochs" in page and "No epoch was measured" not in page
+    assert "This party is told neither losses nor accuracies" in page
+
+
 def test_the_folder_of_one_party_predicts_nothing_alone(
     trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
