@@ -193,7 +193,8 @@ def measure(name: str, rows: Scored) -> float | None:
     """One measure; None where these rows do not define it."""
     if not rows.usable:
         return None
-    value = _VALUES[name](rows)
+    with np.errstate(all="ignore"):  # squares of numbers that are all but infinite
+        value = _VALUES[name](rows)
     return None if value is None or not math.isfinite(value) else float(value)
 
 

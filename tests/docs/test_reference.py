@@ -19,6 +19,7 @@ from colonnade.errors import ConfigError
 from colonnade.models.registry import BUILDERS
 from colonnade.partition import Partition
 from colonnade.role.recipe import Recipe
+from colonnade.task.measures import MEASURES, SAID
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
@@ -92,6 +93,23 @@ def test_the_defaults_of_the_models_are_those_of_the_code(name: str) -> None:
     for option in models.options(name):
         value = inspect.signature(BUILDERS[name]).parameters[option].default
         assert table[option][1] == f"`{json.dumps(value)}`"
+
+
+def test_the_measures_are_those_of_the_code() -> None:
+    table = rows(page("reference/measures.md"))
+    told = {
+        name: [cells[0], cells[1].replace(" ★", ""), cells[2]]
+        for name, cells in table.items()
+        if name in MEASURES
+    }
+    assert told == {
+        name: [
+            measure.title,
+            ", ".join(SAID[kind] for kind in measure.kinds),
+            "higher" if measure.higher else "lower",
+        ]
+        for name, measure in MEASURES.items()
+    }
 
 
 @pytest.mark.parametrize("name", models.names())

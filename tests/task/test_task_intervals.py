@@ -168,3 +168,9 @@ def test_over_seeds_is_the_t_interval(values: list[float]) -> None:
 def test_one_seed_has_no_interval() -> None:
     assert over_seeds([0.8, None, math.nan]) == Interval(0.8)
     assert over_seeds([]) == Interval(None)
+
+
+def test_numbers_that_are_all_but_infinite_are_measured_without_a_warning() -> None:
+    found = intervals(scored(REGRESSION, np.arange(50.0), np.full(50, 1e200)))
+    assert found["rmse"] == Interval(None)
+    assert found["mae"].value == pytest.approx(1e200)
