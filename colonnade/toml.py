@@ -15,6 +15,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -184,8 +185,11 @@ def convert(value: Any, hint: Any) -> Any:
     elif origin in (typing.Union, types.UnionType):
         if value is None and type(None) in arguments:
             return None
-        for choice in arguments:
-            if choice is not type(None):
+        choices = [choice for choice in arguments if choice is not type(None)]
+        if len(choices) == 1:
+            return convert(value, choices[0])
+        for choice in choices:
+            with suppress(TypeError):
                 return convert(value, choice)
     elif origin is tuple:
         if isinstance(value, list | tuple):

@@ -77,7 +77,7 @@ async def summed(me: Party, passives: list[Peer], batch: Batch) -> Tensor:
 
 def scorer(me: Party) -> nn.Module:
     options = {**me.recipe.model_options, "activated": False}  # scores may be negative
-    return me.keep("scorer", lambda: network(me.recipe.model, me.shape, len(me.classes), **options))
+    return me.keep("scorer", lambda: network(me.recipe.model, me.shape, me.task.outputs, **options))
 
 
 METHOD = Method(

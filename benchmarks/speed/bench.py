@@ -120,7 +120,7 @@ def work_of(tree: dict[str, Any]) -> Work:
         [party.splits["train"].x for party in parties],
         scales,
         labels,
-        len(parties[0].classes),
+        parties[0].task.outputs,
         checked.recipe.model,
         checked.run.batch_size,
         checked.run.epochs,

@@ -74,7 +74,7 @@ def keep(me: Party, rows: Tensor) -> None:
     labels = None if train is None else train.y
     if labels is not None:
         try:
-            check_labels(labels, me.classes)
+            check_labels(labels, me.task.classes)
         except DataError as error:
             raise DataError(f"'{me.name}', of the {len(rows)} common rows: {error}") from error
 

@@ -25,6 +25,7 @@ from colonnade.assembly.files import (
     write_common,
 )
 from colonnade.assembly.holding import POOLED, as_image, check_equal_rows, of
+from colonnade.assembly.labels import heard, task_for
 from colonnade.assembly.memory import from_memory
 from colonnade.assembly.own_rows import OwnRows, ids_of, load_rows, no_rows, save_rows
 
@@ -39,6 +40,7 @@ __all__ = [
     "from_file",
     "from_files",
     "from_memory",
+    "heard",
     "ids_of",
     "load_rows",
     "names_of",
@@ -49,5 +51,6 @@ __all__ = [
     "save_rows",
     "schedule_of",
     "sha256_of",
+    "task_for",
     "write_common",
 ]

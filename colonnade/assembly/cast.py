@@ -27,6 +27,7 @@ from colonnade.role.batches import check_spread
 from colonnade.role.method import Circumstances
 from colonnade.role.party import Party
 from colonnade.role.recipe import Schedule
+from colonnade.task import Task
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def assembled(
     config: Config,
     holdings: dict[str, Holding],
     holder: str,
-    classes: tuple[str, ...],
+    task: Task,
     dataset: str,
     names: Mapping[str, Sequence[str]] | None = None,
 ) -> Assembly:
@@ -73,7 +74,7 @@ def assembled(
     if config.run.device == "cuda" and not torch.cuda.is_available():
         raise ConfigError(['device = "cuda": this machine has no CUDA device; use "cpu"'])
     _check_moves(config, holdings)
-    parties = _parties(config, cast, holdings, holder, classes, names or {})
+    parties = _parties(config, cast, holdings, holder, task, names or {})
     if method.network.images:
         _check_alike(parties)
     for name, party in parties.items() if config.align is None else ():
@@ -87,7 +88,8 @@ def assembled(
         "name": dataset,
         "train_rows": len(rows["train"]),
         "test_rows": len(rows["test"]),
-        "classes": list(classes),
+        "classes": list(task.classes),
+        "task": task.told(),
         "partition": OWN_PARTITION,
     }
     return Assembly(parties, cast, holder, facts)
@@ -98,7 +100,7 @@ def _parties(
     cast: Mapping[str, str],
     holdings: Mapping[str, Holding],
     holder: str,
-    classes: tuple[str, ...],
+    task: Task,
     names: Mapping[str, Sequence[str]],
 ) -> dict[str, Party]:
     """Every member of the cast, with its rows as its models take them."""
@@ -113,7 +115,7 @@ def _parties(
     for name, role in cast.items():
         recipe = config.parties.get(name, config.recipe)
         if name not in holdings:  # a helper of the protocol, such as a server or a key generator
-            parties[name] = Party(name, role, recipe, schedule, {}, None, classes, device)
+            parties[name] = Party(name, role, recipe, schedule, {}, None, task, device)
             continue
         splits, preparation = prepare(name, holdings[name], config.data.standardise)
         for key, split in splits.items():
@@ -123,7 +125,7 @@ def _parties(
         check_view(name, splits["train"].x, view, method)
         own = names.get(name, ())
         parties[name] = Party(
-            name, role, recipe, schedule, splits, preparation, classes, device, view, own
+            name, role, recipe, schedule, splits, preparation, task, device, view, own
         )
     return parties
 

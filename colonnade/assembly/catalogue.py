@@ -11,6 +11,7 @@ from torch import Tensor
 from colonnade import data
 from colonnade.assembly.cast import Assembly, assembled
 from colonnade.assembly.holding import POOLED, Holding, held_out_ids, holding_of
+from colonnade.assembly.labels import task_for
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY, Dataset, Split
 from colonnade.errors import ConfigError, DataError, unknown
@@ -68,7 +69,8 @@ def from_catalogue(config: Config) -> Assembly:
             name: rows if name == holder else rows.without_labels()
             for name, rows in holdings.items()
         }
-    assembly = assembled(config, holdings, holder, dataset.classes, dataset.name)
+    task = task_for(config, dataset.classes, dataset.train.y)
+    assembly = assembled(config, holdings, holder, task, dataset.name)
     if config.found.method.network.moved_whole(config.options):
         _give_whole_images(assembly, dataset)
     facts = assembly.data | {

@@ -39,6 +39,7 @@ from colonnade.assembly.holding import (
     pool,
     prepare,
 )
+from colonnade.assembly.labels import task_for
 from colonnade.assembly.own_rows import OwnRows, ids_of, no_rows
 from colonnade.config import Config
 from colonnade.data import OWN_FILES, Column, Split
@@ -46,6 +47,7 @@ from colonnade.data.own import LABEL, Own, OwnFile, read
 from colonnade.errors import ConfigError, DataError
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
+from colonnade.task import Task
 
 ALL = "all"  # the only split of rows that are only to be aligned
 COMMON_FILE = "common.csv"
@@ -63,7 +65,7 @@ def from_file(
             ids = read(file, folder, like=()).ids
             split = {ALL: _bare(len(ids))}
             return OwnRows(
-                split, None, (), ids_of(ids), len(ids), path.name, sha256=sha256_of(path)
+                split, None, None, ids_of(ids), len(ids), path.name, sha256=sha256_of(path)
             )
         own = read(file, folder)
         if labelled and own.labels is None:
@@ -86,7 +88,7 @@ def from_file(
     return OwnRows(
         prepared,
         preparation,
-        classes,
+        task_for(settings, classes, prepared["train"].y) if labelled else None,
         ids_of(own.ids),
         len(own.ids),
         path.name,
@@ -130,12 +132,14 @@ def from_files(config: Config) -> Assembly:
         )
         for party, own in found.items()
     }
+    labels = holdings[holder].splits["train"].y
     names = {party: own.ids for party, own in found.items()} if config.align is not None else {}
     if method.rows.pooled(config.options):
         common = common_in_clear({party: own.ids for party, own in found.items()}, config.asked)
         alike = {party: holdings[party].only(common[party]) for party in holdings}
         holdings, holder, names = {POOLED: pool(alike, holder)}, POOLED, {}
-    assembly = assembled(config, holdings, holder, classes, OWN_FILES, names)
+    task = task_for(config, classes, labels)
+    assembly = assembled(config, holdings, holder, task, OWN_FILES, names)
     warnings = [
         _unused_labels(party, config.files[party], f"'{config.run.label_holder or labelled[0]}'")
         for party in labelled
@@ -216,14 +220,14 @@ def _to_align(
             schedule,
             {ALL: _bare(len(own))},
             None,
-            (),
+            Task.of(()),
             device,
             None,
             own,
         )
         for name, own in names.items()
     }
-    facts = no_rows().facts(()) | {"name": OWN_FILES, "files_sha256": dict(hashes)}
+    facts = no_rows().facts(None) | {"name": OWN_FILES, "files_sha256": dict(hashes)}
     return Assembly(parties, cast, holder, facts)
 
 

@@ -21,6 +21,7 @@ from colonnade.assembly.holding import (
     of,
     pool,
 )
+from colonnade.assembly.labels import task_for
 from colonnade.config import Config, Data, check_name, same_but_for_case
 from colonnade.data import IN_MEMORY, Column, Split
 from colonnade.errors import ConfigError, DataError, unknown
@@ -73,6 +74,7 @@ def from_memory(
             check_equal_rows({name: len(rows) for name, rows in later.items()}, " in test")
         splits = _divided(holder, given, later, classes, config, seed)
     held_out = held_out_ids(splits[holder][0], config.data.validation, seed)
+    task = task_for(config, classes, splits[holder][0].y)
     holdings = {}
     for name, both in splits.items():
         if method.rows.own_labels:
@@ -81,7 +83,7 @@ def from_memory(
         holdings[name] = replace(holding, view=views.get(name))
     if method.rows.pooled(config.options):
         holdings, holder = {POOLED: pool(holdings, holder)}, POOLED
-    assembly = assembled(config, holdings, holder, classes, IN_MEMORY)
+    assembly = assembled(config, holdings, holder, task, IN_MEMORY)
     return replace(assembly, partition=config.partition)
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from colonnade.assembly.labels import heard
+from colonnade.config import Config
 from colonnade.data import OWN_PARTITION, Column, Preparation, Split
 from colonnade.errors import RunError
 from colonnade.partition import View
+from colonnade.task import Task
 from colonnade.wire import store
 
 NO_ROWS = "no rows of its own"
@@ -23,7 +26,7 @@ class OwnRows:
 
     splits: Mapping[str, Split]
     preparation: Preparation | None
-    classes: tuple[str, ...]  # at the label holder, or agreed on by all; otherwise empty
+    task: Task | None  # at the label holder, or agreed on by all
     ids: bytes  # of all rows, in their order
     count: int
     source: str
@@ -54,20 +57,21 @@ class OwnRows:
         split = next(iter(self.splits.values()), None)
         return 0 if split is None else split.x[:1].numel()
 
-    def facts(self, classes: Iterable[str]) -> dict[str, Any]:
+    def facts(self, task: Task | None) -> dict[str, Any]:
         """The `data` part of result.json."""
         return {
             "name": self.source,
             "train_rows": len(self.splits["train"]) if "train" in self.splits else 0,
             "test_rows": len(self.splits["test"]) if "test" in self.splits else 0,
-            "classes": list(classes),
+            "classes": [] if task is None else list(task.classes),
+            **({} if task is None else {"task": task.told()}),
             "partition": OWN_PARTITION,
         }
 
 
-def no_rows(classes: tuple[str, ...] = ()) -> OwnRows:
+def no_rows(task: Task | None = None) -> OwnRows:
     """The rows of a helper of the protocol, such as a server: none."""
-    return OwnRows({}, None, classes, b"", 0, NO_ROWS)
+    return OwnRows({}, None, task, b"", 0, NO_ROWS)
 
 
 def ids_of(ids: list[str]) -> bytes:
@@ -83,13 +87,14 @@ def save_rows(rows: OwnRows, path: Path) -> None:
             "splits": {
                 key: {"x": split.x.cpu(), "ids": split.ids.cpu()}
                 | ({} if split.y is None else {"y": split.y.cpu()})
+                | ({} if split.weights is None else {"weights": split.weights.cpu()})
                 for key, split in rows.splits.items()
             },
             "preparation": None if preparation is None else preparation.tensors(),
             "columns": []
             if preparation is None
             else [[c.name, list(c.categories), c.missing] for c in preparation.columns],
-            "classes": list(rows.classes),
+            "task": {} if rows.task is None else rows.task.told(),
             "ids": rows.ids.decode(),
             "count": rows.count,
             "source": rows.source,
@@ -100,7 +105,7 @@ def save_rows(rows: OwnRows, path: Path) -> None:
     )
 
 
-def load_rows(path: Path) -> OwnRows:
+def load_rows(path: Path, settings: Config) -> OwnRows:
     """Load rows that `save_rows` wrote."""
     saved = store.load(path)
     try:
@@ -109,13 +114,13 @@ def load_rows(path: Path) -> OwnRows:
         if saved["preparation"] is not None:
             preparation = Preparation.from_tensors(saved["preparation"], columns)
         splits = {
-            key: Split(split["x"], split.get("y"), split["ids"])
+            key: Split(split["x"], split.get("y"), split["ids"], split.get("weights"))
             for key, split in saved["splits"].items()
         }
         return OwnRows(
             splits,
             preparation,
-            tuple(saved["classes"]),
+            heard(settings, saved["task"]) if saved["task"] else None,
             saved["ids"].encode(),
             saved["count"],
             saved["source"],

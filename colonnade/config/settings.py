@@ -78,6 +78,13 @@ class Run:
     batch_size: Annotated[int, Bounds(least=1)] = 128
     batching: Batching = "even"  # "papers": full batches and a rest, which may be one row
     evaluate_every: Annotated[int, Bounds(least=0)] = 1  # epochs; also at the end; 0: never
+    task: Literal["auto", "binary", "multiclass", "regression"] = "auto"  # auto: by the labels
+    metric: str = ""  # what decides; empty: accuracy, of two classes auc, of numbers rmse
+    positive: str | int = ""  # of two classes the one that scores are about; empty: the last
+    # How much classes count in training: "none" alike, "balanced", or { yes = 5, no = 1 }
+    class_weight: Literal["none", "balanced"] | Mapping[str, Annotated[float, Bounds(above=0)]] = (
+        "none"
+    )
     # Per party; part of the config because sums depend on it.
     threads: Annotated[int, Bounds(least=1, most=1024)] = 1
     device: Literal["cpu", "cuda"] = "cpu"
@@ -113,7 +120,7 @@ class Config:
     @property
     def signs(self) -> bool:
         """Whether parties need their signing keys: for the method, or to align rows."""
-        return self.align is not None or self.found.method.signs(self.options)
+        return self.align is not None or self.found.method.membership.signs(self.options)
 
     def resolved(self) -> dict[str, Any]:
         """All settings, defaults included, as in the file."""

@@ -26,15 +26,17 @@ class Split:
     """Some rows: features, labels where known, and the identity of each row."""
 
     x: Tensor  # images: uint8 (n, channels, height, width); tables: float32 (n, columns)
-    y: Tensor | None  # int64 (n,)
+    y: Tensor | None  # int64 (n,): numbers of classes; float64 (n,): numbers to predict
     ids: Tensor  # int64 (n,), unique within a data set
+    weights: Tensor | None = None  # float64 (n,), beside labels: how much each row counts
 
     def __len__(self) -> int:
         return len(self.x)
 
-    def rows(self, index: Tensor) -> Split:
+    def rows(self, index: Tensor | slice) -> Split:
         """The rows at `index`, in that order."""
-        return Split(self.x[index], None if self.y is None else self.y[index], self.ids[index])
+        y, weights = (None if v is None else v[index] for v in (self.y, self.weights))
+        return Split(self.x[index], y, self.ids[index], weights)
 
     def only(self, ids: Tensor) -> Split:
         """The rows with these ids, in that order; their new ids are their places in it."""
@@ -45,7 +47,7 @@ class Split:
         return replace(self.rows(index.to(self.x.device)), ids=new[index].to(self.ids.device))
 
     def without_labels(self) -> Split:
-        return replace(self, y=None)
+        return replace(self, y=None, weights=None)
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Dataset:
     name: str
     train: Split
     test: Split
-    classes: tuple[str, ...]  # names; a label is an index into them
+    classes: tuple[str, ...]  # names; a label is an index into them. None: labels are numbers
     columns: tuple[Column, ...] = ()  # empty for images
 
     @property

@@ -7,13 +7,14 @@ is started again with the same command: it finds its folder and rejoins.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection, Coroutine
+from collections.abc import Collection, Coroutine, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from colonnade.align.phase import aligned
+from colonnade.assembly import heard
 from colonnade.deploy.connect import connect, signals
 from colonnade.deploy.costs import remarks
 from colonnade.deploy.forecast import doubtful, exhausted, forbidden
@@ -56,7 +57,7 @@ def take_part(
                 records.checkpoints,
                 records,
                 records.log,
-                told={"classes": records.classes},
+                told={"task": records.task},
                 run=records.run,
                 attempt=records.attempt,
                 accounts=records.accounts,
@@ -64,7 +65,7 @@ def take_part(
             session.leave_out(records.absent, records.since)
             with signals(session.stop), records.kept(session), session.connected():
                 while (start := session.next_start()) is not None:
-                    party = _new_party(setup, start, records.classes)
+                    party = _new_party(setup, start, records.task)
                     party.journal = run_journal(setup, journal, start.run)
                     if not setup.elastic:  # where each goes on from its own
                         party.journal.check_start(start.label)
@@ -120,11 +121,12 @@ def _make(folder: Path, setup: Setup) -> None:
         raise RunError(f"{folder} cannot be made: {error.strerror}; choose another --out") from None
 
 
-def _new_party(setup: Setup, start: Start, known: Collection[str]) -> Party:
-    """The party as it begins: the hub has told the classes to those who do not know them."""
+def _new_party(setup: Setup, start: Start, known: Mapping[str, Any]) -> Party:
+    """The party as it begins: the hub has told the task to those who do not know it."""
     settings = setup.settings
-    classes = tuple(str(name) for name in start.told.get("classes", known))
-    party = party_of(setup, classes, setup.rows.view)
+    told = start.told.get("task") or known
+    task = setup.rows.task or heard(settings, told)
+    party = party_of(setup, task, setup.rows.view)
     if settings.signs:
         party.identity = setup.identity(f"run {start.run} attempt {start.attempt}")
     return party

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from colonnade.align.phase import COMMON, aligned
-from colonnade.assembly import OwnRows, ids_of, of
+from colonnade.assembly import OwnRows, heard, ids_of, of, task_for
 from colonnade.data import Column, Preparation, Split
 from colonnade.data.own import OwnFile, described, read
 from colonnade.deploy.connect import connect, signals
@@ -48,6 +48,7 @@ from colonnade.role.party import Party
 from colonnade.runtime.checkpoint import NoCheckpoints
 from colonnade.runtime.control import Start
 from colonnade.runtime.drive import drive, reproducible
+from colonnade.task import Task
 from colonnade.wire import Kind, Ledger, Peer, Recv, Value, Wire
 
 SPLIT = "predict"
@@ -76,7 +77,7 @@ def rows_for(
         else:
             x = torch.empty(len(ids), 0)
     split = Split(x, None, torch.arange(len(ids)))
-    rows = OwnRows({SPLIT: split}, preparation, (), ids_of(ids), len(ids), path.name)
+    rows = OwnRows({SPLIT: split}, preparation, None, ids_of(ids), len(ids), path.name)
     return rows, ids
 
 
@@ -92,7 +93,7 @@ def predict(
     settings, method = setup.settings, setup.settings.found.method
     method.check_absent(absent, setup.cast, settings.options)
     log = Log(run / "log-predict.txt", say)
-    classes = read_json(run / "result.json")["data"]["classes"]
+    task = _task(setup, read_json(run / "result.json")["data"])
     saved = _saved(run, setup.name)
     book = Ledger(_touched(run / "ledger-predict.jsonl"), through=True)
     asked = replace(setup, task="predict")
@@ -109,7 +110,7 @@ def predict(
     ):
         check_head(journal, manifest["run"], book)
         while (start := session.next_start()) is not None:
-            party = _party(setup, saved, tuple(classes))
+            party = _party(setup, saved, task)
             party.journal = run_journal(setup, journal, run_of(start.run, party))
             watch_rows(setup, party, journal, start.absent)
             if settings.signs:
@@ -124,7 +125,7 @@ def predict(
         log(f"{len(ids)} of {len(party.names)} rows are common to all; the others stay out")
     if not isinstance(session.returned, Tensor):
         return None
-    return _write(run / "predictions.csv", ids, session.returned, classes)
+    return _write(run / "predictions.csv", ids, session.returned, task)
 
 
 class _NothingKept:
@@ -173,10 +174,13 @@ def predict_alone(
     saved = _saved(run, me, unfinished=True)
     if say is not None:
         say(f"models of {_reached(saved)}")
-    classes = settings.data.classes or tuple(saved.get("classes", ()))
-    if not classes:
-        classes = tuple(read_json(run / "result.json")["data"]["classes"])
-    party = _party(setup, saved, classes)
+    if settings.data.classes or "task" not in saved:
+        saved |= {"task": {}}
+    facts = {"classes": settings.data.classes, "task": saved["task"]}
+    if not (facts["classes"] or facts["task"]):
+        facts = read_json(run / "result.json")["data"]
+    task = _task(setup, facts)
+    party = _party(setup, saved, task)
     program = settings.found.method.roles[party.role].predict
     role = bind(program, party, setup.cast, _NoWire(me), settings.options, split=SPLIT)
 
@@ -187,7 +191,7 @@ def predict_alone(
         logits = drive(role, take)
     if not isinstance(logits, Tensor):
         return None
-    return _write(run / "predictions.csv", ids, logits, list(classes))
+    return _write(run / "predictions.csv", ids, logits, task)
 
 
 class _NoWire:
@@ -210,11 +214,18 @@ def _talks(me: str, kind: Kind) -> MethodError:
     )
 
 
-def _party(setup: Setup, saved: Mapping[str, Any], classes: tuple[str, ...]) -> Party:
+def _party(setup: Setup, saved: Mapping[str, Any], task: Task) -> Party:
     """A party that has trained, with new rows."""
-    made = party_of(setup, classes, View.of(saved["view"]) if saved["view"] else None)
+    made = party_of(setup, task, View.of(saved["view"]) if saved["view"] else None)
     made.kept.load(saved["weights"])
     return made
+
+
+def _task(setup: Setup, facts: Mapping[str, Any]) -> Task:
+    """What was learnt; of older runs only the classes are written down."""
+    if told := facts.get("task"):
+        return heard(setup.settings, told)
+    return task_for(setup.settings, facts["classes"])
 
 
 def _reached(saved: Mapping[str, Any]) -> str:
@@ -226,7 +237,7 @@ def _reached(saved: Mapping[str, Any]) -> str:
     return f"{part} of {saved['epochs']} ('{phase}'); the training has not ended"
 
 
-def _write(path: Path, ids: list[str], logits: Tensor, classes: list[str]) -> Path:
+def _write(path: Path, ids: list[str], logits: Tensor, task: Task) -> Path:
     probabilities = logits.float().softmax(1).cpu()
     best = probabilities.max(1)
     try:
@@ -236,7 +247,7 @@ def _write(path: Path, ids: list[str], logits: Tensor, classes: list[str]) -> Pa
             for name, code, share in zip(
                 ids, best.indices.tolist(), best.values.tolist(), strict=True
             ):
-                writer.writerow([name, classes[code], f"{share:.6f}"])
+                writer.writerow([name, task.classes[code], f"{share:.6f}"])
     except OSError as error:
         raise RunError(f"{path} cannot be written: {error.strerror}") from None
     return path

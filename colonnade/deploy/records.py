@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -96,7 +96,8 @@ class Records:
         self.log = Log(folder / "log.txt", say)
         self.book = Ledger(folder / "ledger.jsonl", through=True)
         self.checkpoints = OwnCheckpoints(folder / "checkpoints", self._before_checkpoint)
-        self.classes = list(setup.rows.classes or manifest.get("classes", ()))
+        own = setup.rows.task
+        self.task = manifest.get("task", {}) if own is None else own.told()  # as others hear it
         self.run, self.attempt = str(manifest.get("run", "")), int(manifest["attempt"])
         self.absent: tuple[str, ...] = tuple(manifest.get("absent", ()))
         self.since = _since(manifest)  # from which step on they are
@@ -149,7 +150,7 @@ class Records:
         more: dict[str, Any] = {"run": start.run, "party": self._setup.name}
         more |= {ANCHOR: self._journal.anchor.table(), "file_sha256": self._file}
         if self._setup.elastic:  # it may have to go on alone
-            more |= {"elastic": True, "classes": start.told["classes"]}
+            more |= {"elastic": True, "task": start.told["task"]}
         if start.absent:
             more |= {"absent": start.absent, "since": start.skip}
         with _writing(self._folder):
@@ -166,7 +167,7 @@ class Records:
         """Models to predict with, in the middle of the training."""
         reached = {"position": list(party.position), "epochs": party.progress.meter.epochs}
         with _writing(self._folder):
-            folders.refresh_weights(party, self._folder, classes=list(party.classes), **reached)
+            folders.refresh_weights(party, self._folder, task=party.task.told(), **reached)
 
     def may_lose(self, absent: frozenset[str]) -> str:
         """Why the method cannot go on without these; nothing if it can."""
@@ -189,7 +190,7 @@ class Records:
     def account(self, party: Party, leftover: list[str]) -> dict[str, Any]:
         """The role has ended: models to the disk, then what may be said about it."""
         told = account(party, self._setup.federation.holder)
-        told["classes"] = list(party.classes)
+        told["task"] = party.task.told()
         told["warnings"] = leftover
         for remark in party.remarks:
             self.log.quietly(f"warning: {remark}")
@@ -217,9 +218,10 @@ class Records:
         self.checkpoints.clear()
         self.log.quietly("finished")
 
-    def _facts(self, classes: Iterable[str]) -> dict[str, Any]:
+    def _facts(self, task: Mapping[str, Any]) -> dict[str, Any]:
         """The `data` part of result.json; rows that were aligned are fewer."""
-        facts = self._setup.rows.facts(classes)
+        facts = self._setup.rows.facts(None)
+        facts |= {"classes": list(task.get("classes", ())), "task": dict(task)} if task else {}
         if self._setup.rows.sha256:
             facts["files_sha256"] = {self._setup.name: self._setup.rows.sha256}
         if self.party is not None and COMMON in self.party.state:
@@ -237,7 +239,7 @@ class Records:
         try:
             if self.party is not None and not (self._folder / "weights.part").exists():
                 told = account(self.party, self._setup.federation.holder)  # its role has not ended
-                told |= {"classes": list(self.party.classes), "warnings": []}
+                told |= {"task": self.party.task.told(), "warnings": []}
                 store.write_text(json.dumps(told), self._folder / "account.json")
             self._write_result(status, problem)
         except (OSError, RunError) as error:
@@ -259,11 +261,11 @@ class Records:
         own = accounts.get(setup.name, {})
         if setup.name != setup.federation.hub:
             accounts = {setup.name: own} if own else {}
-        classes = own.get("classes") or (party.classes if party is not None else ())
+        task = own.get("task") or (party.task.told() if party is not None else {})
         self._result.write(
             status,
             problem,
-            data=self._facts(classes),
+            data=self._facts(task),
             accounts=accounts,
             setup=self.ready,
             head=self.book.head,

@@ -29,6 +29,7 @@ from colonnade.partition import View
 from colonnade.role.batches import check_spread
 from colonnade.role.identity import Identity
 from colonnade.role.party import Party
+from colonnade.task import Task
 from colonnade.wire import Kind
 from colonnade.wire.policy import Policy
 
@@ -148,7 +149,7 @@ def _no_policy(federation: Federation, name: str) -> NoReturn:
     )
 
 
-def party_of(setup: Setup, classes: tuple[str, ...], view: View | None) -> Party:
+def party_of(setup: Setup, task: Task, view: View | None) -> Party:
     """The party with its rows, before it has learnt anything."""
     settings = setup.settings
     party = Party(
@@ -158,7 +159,7 @@ def party_of(setup: Setup, classes: tuple[str, ...], view: View | None) -> Party
         schedule_of(settings),
         setup.rows.splits,
         setup.rows.preparation,
-        classes,
+        task,
         torch.device(settings.run.device),
         view,
         setup.rows.names if settings.align is not None else (),
@@ -172,11 +173,11 @@ def read_rows(file: OwnFile | Path | None, shared: Federation, name: str) -> Own
     """A party's rows, if its role has any."""
     check_data(file, shared, name)
     if file is None:
-        return assembly.no_rows(shared.run.data.classes)
+        return assembly.no_rows(_agreed(shared.run))
     file = own.described(file) if isinstance(file, Path) else file
     path = Path(file.data)
     if path.suffix == ".json":  # handed over by a supervisor of this machine
-        return assembly.load_rows(path.with_suffix(""))
+        return assembly.load_rows(path.with_suffix(""), shared.run)
     if path.suffix not in (".csv", ".tsv", ".txt", ".gz", ".parquet", ".npz"):
         raise DataError(
             f"--data {path}: give a .csv or .parquet file with the columns id and label, images as "
@@ -185,6 +186,11 @@ def read_rows(file: OwnFile | Path | None, shared: Federation, name: str) -> Own
     method = shared.run.found.method
     everyone = method.rows.own_labels or method.rows.everyone_labelled(shared.run.options)
     return assembly.from_file(file, name, shared.run, labelled=everyone or name == shared.holder)
+
+
+def _agreed(run: Config) -> Task | None:
+    """The task of a run in which every party brings labels of its own, as the file says it."""
+    return assembly.task_for(run, run.data.classes) if run.data.classes else None
 
 
 def check_data(file: OwnFile | Path | None, shared: Federation, name: str) -> None:

@@ -148,7 +148,7 @@ def hand_out(settings: Config, assembly: Assembly, folder: Path, options: Option
         for key in fields(OwnFile):
             table.pop(key.name, None)
     if method.rows.own_labels:  # no party sees all of them
-        classes = assembly.parties[assembly.holder].classes
+        classes = assembly.parties[assembly.holder].task.classes
         run["data"] = run["data"] | {"classes": list(classes)}
     federations.write(
         folder / "federation.toml",
@@ -170,7 +170,7 @@ def hand_out(settings: Config, assembly: Assembly, folder: Path, options: Option
         mine = OwnRows(
             party.splits,
             party.preparation,
-            party.classes if name == assembly.holder or method.rows.own_labels else (),
+            party.task if name == assembly.holder or method.rows.own_labels else None,
             named,
             sum(len(split) for split in party.splits.values()),
             assembly.data["name"],

@@ -131,7 +131,7 @@ async def passive_epochs(me: Party, active: Peer, cfg: AdptVFedConv, personal: b
                 await active.recv(NEXT)
                 upload_of(cfg).send(active, noisy(me, extractor, batch, maps, cfg.noise))  # 4.
             if personal:
-                step(loss := F.cross_entropy(classifier(maps), batch.labels), optimizer)
+                step(loss := me.task.loss(classifier(maps), batch), optimizer)
                 me.log(personal_loss=loss)
         for name in me.evaluations if personal else []:
             me.score(name, tiles.logits_of(me, extractor, classifier, name), measure="personalised")
@@ -198,7 +198,7 @@ async def active(me: Party, passives: list[Peer], cfg: AdptVFedConv) -> None:
             else:
                 assert batch.rows is not None
                 maps = choice.maps(me.shelf["train"], batch.rows)
-            loss = F.cross_entropy(classifier(maps), batch.labels)
+            loss = me.task.loss(classifier(maps), batch)
             step(loss, optimizer)  # 5.
             me.log(loss=loss)
         for name in me.evaluations:
@@ -214,7 +214,7 @@ def pretrain(me: Party, cfg: AdptVFedConv) -> None:
         classifier = tiles.tile_classifier_of(me, "tile classifier", cfg)
         optimizer = me.optimizer(extractor, classifier, name="pre-training")
         for batch in me.batches(shared=False):
-            loss = F.cross_entropy(classifier(extract(extractor, batch)), batch.labels)
+            loss = me.task.loss(classifier(extract(extractor, batch)), batch)
             step(loss, optimizer)
             me.log(loss=loss)
         for name in me.evaluations:

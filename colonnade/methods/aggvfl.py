@@ -27,12 +27,11 @@ from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from colonnade.errors import ConfigError, unknown
 from colonnade.methods.parts.scoring import whole_network
 from colonnade.metrics.leakage import label_leak
-from colonnade.role.method import About, Method, Role, active_and_passives
+from colonnade.role.method import About, Learning, Method, Role, active_and_passives
 from colonnade.role.party import Party
 from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer
@@ -87,14 +86,14 @@ async def active(me: Party, passives: list[Peer], cfg: AggVFL) -> None:
             own = [model(batch.x) for model in models]  # 1. class scores from its own embedding
             received = [await peer.recv(SCORES) for peer in passives]  # 2. wait for every o_k
             leaves = [scores.requires_grad_() for scores in received]
-            loss = F.cross_entropy(aggregated([*own, *leaves], cfg), batch.labels)  # 3. the loss
+            loss = me.task.loss(aggregated([*own, *leaves], cfg), batch)  # 3. the loss
             update(loss, optimizers)  # 4. back-propagate, step
             for peer, leaf in zip(passives, leaves, strict=True):
                 peer.send(GRADIENT, leaf.grad)  # 5. send dL/do_k
             stale = [leaf.detach() for leaf in leaves]
             for _ in cfg.further(me.name) if models else ():  # 6. further steps, o_k as they came
                 own = [model(batch.x) for model in models]
-                again = F.cross_entropy(aggregated([*own, *stale], cfg), batch.labels)
+                again = me.task.loss(aggregated([*own, *stale], cfg), batch)
                 update(again, optimizers)
             me.log(loss=loss)
             if me.position[2] == 0:  # once per epoch: it is the same in every batch
@@ -168,6 +167,7 @@ METHOD = Method(
     },
     kinds=(SCORES, GRADIENT),
     cast=known_parties,
+    learning=Learning(tasks=("binary", "multiclass", "regression")),
     about=About(
         title="Agg-VFL",
         trained="networks whose predictions are averaged",

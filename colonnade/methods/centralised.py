@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from colonnade.methods.parts.scoring import logits_of, whole_network
-from colonnade.role.method import About, Method, Role, RowRules
+from colonnade.role.method import About, Learning, Method, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.toml import Bounds
 
@@ -34,7 +33,7 @@ async def owner(me: Party, cfg: Centralised) -> None:
     optimizer = me.optimizer(model)
     for _ in me.epochs():
         for batch in me.batches():
-            loss = F.cross_entropy(model(batch.x), batch.labels)  # 1.
+            loss = me.task.loss(model(batch.x), batch)  # 1.
             optimizer.zero_grad()
             loss.backward()  # 2.
             optimizer.step()
@@ -58,5 +57,6 @@ METHOD = Method(
     roles={"owner": Role(owner, owner_predict)},
     cast=one_owner,
     rows=RowRules(pooled=lambda options: True),
+    learning=Learning(tasks=("binary", "multiclass", "regression")),
     about=About(title="Centralised", trained="one network on the pooled data"),
 )

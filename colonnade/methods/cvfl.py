@@ -30,11 +30,11 @@ from typing import Annotated, Literal
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from torch.nn import functional as F
 
 from colonnade.methods.parts.compression import Compressor, compressor, sent_by
 from colonnade.models import network
-from colonnade.role.method import About, Method, Role, RowRules
+from colonnade.role.batches import Batch
+from colonnade.role.method import About, Learning, Method, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
 from colonnade.toml import Bounds
@@ -82,7 +82,7 @@ async def passive(me: Party, active: Peer, cfg: CVFL) -> None:
             active.send(EMBEDDING, pack.compress(embedding, dither(me, me.name)))  # 2. send C(h)
             if cfg.labels == "shared":
                 view = await active.recv(VIEW)  # 3. wait for C(top) and C(h_j)
-                loss_of = true_loss(me, view, active.name, batch.labels, cfg)
+                loss_of = true_loss(me, view, active.name, batch, cfg)
             else:
                 came = await active.recv(GRADIENT)  # 5. wait for C(dL/dh)
                 seed = dither(me, active.name, me.name)
@@ -117,7 +117,7 @@ async def active(me: Party, passives: list[Peer], cfg: CVFL) -> None:
                     own = {name: bottom(batch.x) for name, bottom in bottoms.items()}
                 elif cfg.labels == "holder":
                     others = {name: leaf.requires_grad_() for name, leaf in others.items()}
-                loss = F.cross_entropy(top(joined(own | others, cfg)), batch.labels)
+                loss = me.task.loss(top(joined(own | others, cfg)), batch)
                 optimizer.zero_grad()
                 loss.backward()
                 optimizer.step()
@@ -164,16 +164,16 @@ def linear_loss(gradient: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def true_loss(
-    me: Party, view: Mapping[str, Mapping[str, Value]], server: str, labels: Tensor, cfg: CVFL
+    me: Party, view: Mapping[str, Mapping[str, Value]], server: str, batch: Batch, cfg: CVFL
 ) -> Callable[[Tensor], Tensor]:
     """The loss as a function of this party's embedding, all else as the server sent it."""
     pack, _ = compressors(cfg)
-    shape = (len(labels), cfg.dim)
+    shape = (len(batch), cfg.dim)
     with sent_by(server):
         coded = view["embeddings"].items()
         others = {n: pack.decompress(c, shape, dither(me, n)) for n, c in coded}
         with torch.device("meta"):  # the form of the top alone; its numbers come from the server
-            top = make_top(cfg.dim * (len(others) + 1), len(me.classes), cfg)
+            top = make_top(cfg.dim * (len(others) + 1), me.task.outputs, cfg)
         weights = {
             name: pack.decompress(view["top"][name], weight.shape, dither(me, server, name))
             for name, weight in top.named_parameters()
@@ -181,7 +181,7 @@ def true_loss(
 
     def loss(embedding: Tensor) -> Tensor:
         together = joined({me.name: embedding} | others, cfg)
-        return F.cross_entropy(functional_call(top, weights, (together,)), labels)
+        return me.task.loss(functional_call(top, weights, (together,)), batch)
 
     return loss
 
@@ -245,7 +245,7 @@ def bottom_of(me: Party, cfg: CVFL) -> nn.Module:
 
 def top_of(me: Party, passives: int, cfg: CVFL) -> nn.Module:
     width = cfg.dim * (passives + me.has_features)
-    return me.keep("top", lambda: make_top(width, len(me.classes), cfg))
+    return me.keep("top", lambda: make_top(width, me.task.outputs, cfg))
 
 
 def make_top(width: int, classes: int, cfg: CVFL) -> nn.Module:
@@ -271,6 +271,7 @@ METHOD = Method(
     },
     kinds=(EMBEDDING, GRADIENT, VIEW),
     rows=RowRules(everyone_labelled=lambda options: options.labels == "shared"),
+    learning=Learning(tasks=("binary", "multiclass", "regression")),
     about=About(
         title="C-VFL",
         trained="a split network with compressed embeddings",

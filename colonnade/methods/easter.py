@@ -44,9 +44,11 @@ from colonnade.models import head, network
 from colonnade.privacy import keys
 from colonnade.privacy.masking import MASKED, WEAKLY_MASKED, Moment, Ring
 from colonnade.privacy.secure_sum import SecureSum
+from colonnade.role.batches import Batch
 from colonnade.role.method import (
     About,
     Circumstances,
+    Learning,
     Membership,
     Method,
     Role,
@@ -149,7 +151,7 @@ async def active(me: Party, passives: list[Peer], cfg: Easter) -> None:
             predictions = [decide(shared)]  # 3. R_0, and wait for every R_k
             for peer in passives:
                 predictions.append((await peer.recv(PREDICTION)).requires_grad_())
-            losses = [loss_of(r, batch.labels, cfg) for r in predictions]  # 4. every L_k
+            losses = [loss_of(me, r, batch, cfg) for r in predictions]  # 4. every L_k
             optimizer.zero_grad()
             torch.stack(losses).sum().backward()
             for peer, prediction in zip(passives, predictions[1:], strict=True):
@@ -340,10 +342,10 @@ def back_propagate(embedding: Tensor, gradient: Tensor | None, share: Share, cfg
         embedding.backward(share.derivative * gradient)
 
 
-def loss_of(prediction: Tensor, labels: Tensor, cfg: Easter) -> Tensor:
+def loss_of(me: Party, prediction: Tensor, batch: Batch, cfg: Easter) -> Tensor:
     if cfg.loss == "softmax":
-        return F.cross_entropy(prediction, labels)
-    truth = F.one_hot(labels, prediction.shape[1]).to(prediction.dtype)
+        return me.task.loss(prediction, batch)
+    truth = F.one_hot(batch.labels, prediction.shape[1]).to(prediction.dtype)
     return F.binary_cross_entropy_with_logits(prediction, truth)
 
 
@@ -356,7 +358,7 @@ def models_of(me: Party, cfg: Easter) -> tuple[nn.Module, nn.Module]:
         return nn.Sequential(made, nn.LayerNorm(cfg.dim)) if cfg.normalise else made
 
     embed = me.keep("embedding", embedding)
-    return embed, me.keep("decision", lambda: head(me.recipe.model, cfg.dim, len(me.classes)))
+    return embed, me.keep("decision", lambda: head(me.recipe.model, cfg.dim, me.task.outputs))
 
 
 def mean_of(me: Party, passive: str, cfg: Easter) -> Mean:
@@ -412,9 +414,13 @@ METHOD = Method(
         *keys.KINDS,
     ),
     cast=cast,
-    membership=Membership(absent=True, sums=lambda options: options.mask != "none"),
-    signs=lambda options: options.mask != "none",
+    membership=Membership(
+        absent=True,
+        sums=lambda options: options.mask != "none",
+        signs=lambda options: options.mask != "none",
+    ),
     check=check,
+    learning=Learning(tasks=("binary", "multiclass", "regression")),
     about=About(
         title="EASTER",
         reference="EASTER: Embedding Aggregation-based Heterogeneous Models Training in Vertical "

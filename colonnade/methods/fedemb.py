@@ -140,7 +140,7 @@ async def client(me: Party, server: Peer, clients: list[Peer], cfg: FedEmb) -> N
 
     def learn() -> None:  # 1.
         for batch in me.batches(shared=False):
-            loss = F.cross_entropy(public(private(batch.x)), batch.labels)
+            loss = me.task.loss(public(private(batch.x)), batch)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -292,7 +292,7 @@ def models_of(me: Party, cfg: FedEmb) -> tuple[nn.Module, nn.Module]:
 
     def parts() -> tuple[nn.Module, nn.Module]:
         options = {**me.recipe.model_options, "activated": False}
-        whole = network(me.recipe.model, me.shape, len(me.classes), **options)
+        whole = network(me.recipe.model, me.shape, me.task.outputs, **options)
         return joining.private_and_public(whole, cfg.cut, f"'{me.name}': {me.recipe.model}")
 
     return me.keep("private", lambda: parts()[0]), me.keep("public", lambda: parts()[1])

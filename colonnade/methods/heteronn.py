@@ -51,7 +51,7 @@ from colonnade.models.interactive import AccumulatedMask, MaskedWeight, OwnLayer
 from colonnade.models.mlp import mlp
 from colonnade.privacy import homomorphic
 from colonnade.privacy.homomorphic import Holder, Multiplier, noise, rounded
-from colonnade.role.method import About, Method, Role, active_and_passives
+from colonnade.role.method import About, Learning, Method, Role, active_and_passives
 from colonnade.role.party import Party
 from colonnade.toml import Bounds, check_bounds
 from colonnade.wire import Kind, Peer
@@ -143,7 +143,7 @@ async def active(me: Party, passives: list[Peer], cfg: HeteroNN) -> None:
             products = await active_forward(me, hosts, packed, len(batch), cfg)  # 2., 3.
             z = (layer([bottom(batch.x) for bottom in bottoms]) + products).requires_grad_()
             z.retain_grad()
-            loss = F.cross_entropy(top(F.relu(z)), batch.labels)
+            loss = me.task.loss(top(F.relu(z)), batch)
             optimizer.zero_grad()
             loss.backward()  # 4. to δ
             assert z.grad is not None
@@ -303,7 +303,7 @@ def bottom_of(me: Party, cfg: HeteroNN) -> nn.Module:
 
 def top_of(me: Party, cfg: HeteroNN) -> nn.Module:
     return me.keep(
-        "top", lambda: mlp((cfg.width,), len(me.classes), hidden=cfg.hidden, activated=False)
+        "top", lambda: mlp((cfg.width,), me.task.outputs, hidden=cfg.hidden, activated=False)
     )
 
 
@@ -347,6 +347,7 @@ METHOD = Method(
     },
     kinds=messages.KINDS,
     cast=cast,
+    learning=Learning(tasks=("binary", "multiclass", "regression")),
     about=About(
         title="Hetero-NN",
         trained="a split network with FATE's interactive layer",

@@ -35,7 +35,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from colonnade.errors import ConfigError, MethodError, unknown
 from colonnade.methods.parts import aggregation, optimizers, participation, rates
@@ -53,7 +52,7 @@ from colonnade.methods.parts.merging import Merging, check_alike, weight_of
 from colonnade.methods.parts.options import bounded, group
 from colonnade.methods.parts.scoring import logits_of, require_held_out, require_rows
 from colonnade.models.divided import Division, Pair, Way
-from colonnade.role.method import About, Membership, Method, Network, Role, RowRules
+from colonnade.role.method import About, Learning, Membership, Method, Network, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
 from colonnade.wire import Kind, Peer
@@ -137,7 +136,7 @@ async def client(me: Party, servers: list[Peer], cfg: JoVeFL) -> None:
             continue
         for batch in me.batches(shared=False):  # 5. train θ_i∘ξ_i at rate η
             for chain in running:
-                loss = F.cross_entropy(chain(batch.x), batch.labels)
+                loss = me.task.loss(chain(batch.x), batch)
                 chain.optimizer.zero_grad()
                 loss.backward()
                 if cfg.prox and chain.name == SHARED and "global" in me.state:
@@ -268,7 +267,7 @@ def models_of(me: Party, cfg: JoVeFL, prefix: str = "") -> Pair:
 
     def drawn(*purpose: str) -> Pair:
         model, options = me.recipe.model, me.recipe.model_options
-        seed, classes = derive(me.schedule.seed, *purpose), len(me.classes)
+        seed, classes = derive(me.schedule.seed, *purpose), me.task.outputs
         return division.drawn(seed, model, options, me.shape, classes, me.view, me.name)
 
     embed = me.keep(f"{prefix}embedding", lambda: drawn("embedding", owner)[0])
@@ -341,6 +340,7 @@ METHOD = Method(
     membership=Membership(hub="server", elastic=True),
     simulated=simulated,
     check=lambda known: require_held_out(known, why_judged(known.options)),
+    learning=Learning(tasks=("binary", "multiclass", "regression")),
     about=About(
         title="JoVe-FL",
         reference="JoVe-FL: A Joint-Embedding Vertical Federated Learning Framework",

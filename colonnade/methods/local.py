@@ -13,10 +13,9 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from torch import Tensor
-from torch.nn import functional as F
 
 from colonnade.methods.parts.scoring import logits_of, whole_network
-from colonnade.role.method import About, Method, Role, RowRules
+from colonnade.role.method import About, Learning, Method, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.toml import Bounds
 
@@ -37,7 +36,7 @@ async def alone(me: Party, cfg: Local) -> None:
     optimizer = me.optimizer(model)
     for _ in me.epochs():
         for batch in me.batches(shared=False):
-            loss = F.cross_entropy(model(batch.x), batch.labels)  # 1.
+            loss = me.task.loss(model(batch.x), batch)  # 1.
             optimizer.zero_grad()
             loss.backward()  # 2.
             optimizer.step()
@@ -63,5 +62,6 @@ METHOD = Method(
     roles={"alone": Role(alone, alone_predict)},
     cast=everyone_alone,
     rows=RowRules(aligned=lambda options: False, everyone_labelled=lambda options: options.oracle),
+    learning=Learning(tasks=("binary", "multiclass", "regression")),
     about=About(title="Local", trained="one network each"),
 )

@@ -20,7 +20,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from colonnade.methods.parts.tiles import (
     PLACE,
@@ -85,7 +84,7 @@ async def active(me: Party, passives: list[Peer], cfg: SplitConv) -> None:
             for leaf in received:
                 leaf.requires_grad_()
             maps = mosaic.stitch([own, *received], flips=batch.flips)  # 2.
-            loss = F.cross_entropy(classifier(maps), batch.labels)
+            loss = me.task.loss(classifier(maps), batch)
             optimizer.zero_grad()
             loss.backward()  # 3.
             optimizer.step()

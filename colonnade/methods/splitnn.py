@@ -25,11 +25,10 @@ from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from colonnade.methods.parts.mean import Mean
 from colonnade.models import network
-from colonnade.role.method import About, Membership, Method, Role
+from colonnade.role.method import About, Learning, Membership, Method, Role
 from colonnade.role.party import Party
 from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer
@@ -76,7 +75,7 @@ async def active(me: Party, passives: list[Peer], cfg: SplitNN) -> None:
                 if peer.present:
                     mean.add(embedding)
                     embedding.requires_grad_()
-            loss = F.cross_entropy(top(join([*own, *received], cfg)), batch.labels)  # 3. the loss
+            loss = me.task.loss(top(join([*own, *received], cfg)), batch)  # 3. the loss
             optimizer.zero_grad()
             loss.backward()  # 4. back-propagate, step
             optimizer.step()
@@ -126,11 +125,11 @@ def top_of(me: Party, passives: int, cfg: SplitNN) -> nn.Module:
     """FC → ReLU → FC over the joined embeddings."""
     width = cfg.dim * (passives + me.has_features) if cfg.cut == "concat" else cfg.dim
     if not cfg.hidden:
-        return me.keep("top", lambda: nn.Linear(width, len(me.classes)))
+        return me.keep("top", lambda: nn.Linear(width, me.task.outputs))
     return me.keep(
         "top",
         lambda: nn.Sequential(
-            nn.Linear(width, cfg.hidden), nn.ReLU(), nn.Linear(cfg.hidden, len(me.classes))
+            nn.Linear(width, cfg.hidden), nn.ReLU(), nn.Linear(cfg.hidden, me.task.outputs)
         ),
     )
 
@@ -160,6 +159,7 @@ METHOD = Method(
     },
     kinds=(EMBEDDING, GRADIENT),
     membership=Membership(absent=True),
+    learning=Learning(tasks=("binary", "multiclass", "regression")),
     about=About(
         title="SplitNN",
         trained="a split network",

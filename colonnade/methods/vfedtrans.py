@@ -30,7 +30,6 @@ from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from colonnade.errors import ConfigError, MethodError, Untrusted
 from colonnade.methods.parts import enrichment as enrich
@@ -39,7 +38,7 @@ from colonnade.models import head, network
 from colonnade.models.layers import Activation
 from colonnade.privacy import fedsvd, keys
 from colonnade.privacy.secure_sum import SecureSum
-from colonnade.role.method import About, Circumstances, Method, Role, RowRules
+from colonnade.role.method import About, Circumstances, Learning, Membership, Method, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
 from colonnade.toml import Bounds
@@ -198,7 +197,7 @@ async def task(
     optimizer = me.optimizer(model)
     for _ in me.epochs():
         for batch in me.batches(shared=False):
-            loss = F.cross_entropy(model(encoder(batch.x)), batch.labels)  # 6.
+            loss = me.task.loss(model(encoder(batch.x)), batch)  # 6.
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
@@ -327,7 +326,7 @@ def model_of(me: Party, cfg: VFedTrans) -> nn.Module:
         "model",
         lambda: nn.Sequential(
             network(me.recipe.model, shape, cfg.dim, **me.recipe.model_options),
-            head(me.recipe.model, cfg.dim, len(me.classes)),
+            head(me.recipe.model, cfg.dim, me.task.outputs),
         ),
     )
 
@@ -397,8 +396,9 @@ METHOD = Method(
     kinds=(*keys.KINDS, WIDTH, MASKS, SHAPE, MASKED, VECTORS),
     cast=cast,
     rows=RowRules(all_rows=True),
-    signs=lambda options: True,
+    membership=Membership(signs=lambda options: True),
     check=check,
+    learning=Learning(tasks=("binary", "multiclass", "regression")),
     about=About(
         title="VFedTrans",
         reference="Vertical Federated Knowledge Transfer via Representation Distillation",

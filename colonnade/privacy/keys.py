@@ -84,7 +84,7 @@ def _identity(me: Party) -> Identity:
     if me.identity is None:
         raise Untrusted(
             f"'{me.name}' has no signing key: the method must say so, METHOD = Method(…, "
-            "signs=lambda options: True)"
+            "membership=Membership(signs=lambda options: True))"
         )
     return me.identity
 

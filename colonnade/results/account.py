@@ -21,8 +21,9 @@ from colonnade.errors import CodecError, foreign
 from colonnade.results.result import NOT_LOGGED
 from colonnade.role.method import Method
 from colonnade.role.party import Party
+from colonnade.task import KINDS
 
-KEYS = frozenset(("history", "scores", "spent", "remarks", "weights_sha256", "classes", "warnings"))
+KEYS = frozenset(("history", "scores", "spent", "remarks", "weights_sha256", "task", "warnings"))
 RESERVED = ("accuracy", "confusion", "confusion_party")  # in the metrics of a split
 # How much one account may hold
 ROWS, NUMBERS, ENTRIES, TEXTS, LETTERS, NAME_LETTERS = 100_000, 2_000_000, 1000, 200, 2000, 200
@@ -38,15 +39,17 @@ def account(party: Party, holder: str) -> dict[str, Any]:
         entry = scores[split] = {
             measure: {
                 # The same fraction on any device.
-                name: int((predicted == labels).sum()) / len(labels)
-                for name, predicted in by_party.items()
+                name: int((outputs.argmax(1) == labels).sum()) / len(labels)
+                for name, outputs in by_party.items()
             }
             for measure, by_party in measures.items()
         }
         counted = measures.get("per_party", {})
         if counted:
             whose = holder if holder in counted else next(iter(counted))
-            entry["confusion"] = _confusion(labels, counted[whose], len(party.classes))
+            entry["confusion"] = _confusion(
+                labels, counted[whose].argmax(1), len(party.task.classes)
+            )
             entry["confusion_party"] = whose
     for name, number in party.figures.items():
         scores.setdefault("test", {})[name] = {party.name: number}
@@ -117,8 +120,9 @@ def check(told: Mapping[str, Any], who: Speaker) -> Mapping[str, Any]:
         for purpose, seconds in _table(told["spent"], "spent", ENTRIES).items():
             _name(purpose, "spent")
             _number(seconds, "spent", SECONDS)
-        for key in ("remarks", "warnings", "classes"):
-            _texts(told[key], key, ENTRIES * 100 if key == "classes" else TEXTS)
+        for key in ("remarks", "warnings"):
+            _texts(told[key], key, TEXTS)
+        _check_task(told["task"])
         digest = told["weights_sha256"]
         if not (isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
             raise _Unfit("weights_sha256 is not a digest")
@@ -128,6 +132,15 @@ def check(told: Mapping[str, Any], who: Speaker) -> Mapping[str, Any]:
             "changed, is of another version, or its method lets it speak for others"
         ) from None
     return told
+
+
+def _check_task(told: object) -> None:
+    task = _table(told, "task", 4)
+    if task and task.get("kind") not in KINDS:
+        raise _Unfit("task has no kind that is known")
+    _texts(task.get("classes", []), "task.classes", ENTRIES * 100)
+    for key in task.keys() & {"mean", "spread"}:
+        _loggable(task[key], f"task.{key}")
 
 
 def _check_history(rows: object, who: Speaker) -> None:

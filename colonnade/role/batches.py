@@ -25,11 +25,12 @@ class Batch:
     """Some prepared rows on the party's device."""
 
     x: Tensor  # float32 (batch, …)
-    y: Tensor | None  # int64 (batch,), only where the party holds labels
+    y: Tensor | None  # (batch,), only where the party holds labels: see Split
     ids: Tensor  # int64 (batch,)
     owner: str = "this party"
     rows: Tensor | None = None  # int64 (batch,): their positions in the split; training only
     flips: Tensor | None = None  # bool (batch,): which images are mirrored; None: no image is
+    weights: Tensor | None = None  # (batch,), beside labels: how much each row counts
 
     @property
     def labels(self) -> Tensor:
@@ -137,18 +138,15 @@ def batched(
     for first in range(start // together * together, len(sizes), together):
         some_sizes = list(sizes[first : first + together])
         span = slice(begins[first], begins[first + len(some_sizes)])
-        some = (
-            Split(split.x[span], None if split.y is None else split.y[span], split.ids[span])
-            if order is None
-            else split.rows(order[span])
-        )
+        some = split.rows(span if order is None else order[span])
         x = intake.made(some.x, moves and moves.part(span))
         xs, ids = x.split(some_sizes), some.ids.split(some_sizes)
         nothing: list[None] = [None] * len(xs)
         ys = nothing if some.y is None else some.y.split(some_sizes)
         rows = nothing if order is None else order[span].split(some_sizes)
         flips = nothing if moves is None else intake.flips(moves, span).split(some_sizes)
-        for number, parts in enumerate(zip(xs, ys, ids, rows, flips, strict=True)):
+        weights = nothing if some.weights is None else some.weights.split(some_sizes)
+        for number, parts in enumerate(zip(xs, ys, ids, rows, flips, weights, strict=True)):
             if first + number >= start:
-                x, y, i, row, flipped = parts
-                yield Batch(x, y, i, owner, row, flipped)
+                x, y, i, row, flipped, weight = parts
+                yield Batch(x, y, i, owner, row, flipped, weight)

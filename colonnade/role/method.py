@@ -9,6 +9,7 @@ from typing import Any
 
 from colonnade.errors import MethodError, unknown
 from colonnade.role.party import Party
+from colonnade.task.task import Kind as TaskKind
 from colonnade.wire import Kind, Peer, Wire
 
 RoleProgram = Callable[..., Coroutine[Any, Any, Any]]
@@ -82,6 +83,13 @@ class Network:
 
 
 @dataclass(frozen=True)
+class Learning:
+    """What a method can learn."""
+
+    tasks: Sequence[TaskKind] = ("binary", "multiclass")
+
+
+@dataclass(frozen=True)
 class Membership:
     """Who talks with whom, and who may be missing."""
 
@@ -91,6 +99,7 @@ class Membership:
     # Whether others learn a sum over all who take part, and no single term: then the same rows must
     # not be evaluated by two sets of members
     sums: Callable[[Any], bool] = lambda options: False
+    signs: Callable[[Any], bool] = lambda options: False  # every party needs me.identity
 
 
 @dataclass(frozen=True)
@@ -136,7 +145,7 @@ class Method:
     rows: RowRules = RowRules()
     network: Network = Network()
     membership: Membership = Membership()
-    signs: Callable[[Any], bool] = lambda options: False  # every party needs me.identity
+    learning: Learning = Learning()
     # Why these options need all parties in one process; empty: they do not
     simulated: Callable[[Any], str] = lambda options: ""
     # Raises a MethodError or ConfigError if it cannot run; called whenever more is known
@@ -240,7 +249,7 @@ def bind(
             arguments.append(_peers(parameter, program.__name__, me.name, cast, wire, absent))
     dim = getattr(options, "dim", None)
     me.checks.know({"dim": dim} if isinstance(dim, int) else {})
-    me.checks.know({"classes": len(me.classes)} if me.classes else {})
+    me.checks.know({"classes": me.task.outputs} if me.task.outputs else {})
     role = program(*arguments)
     me.source = role.cr_code.co_filename  # type: ignore[attr-defined]
     return role

@@ -11,6 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import torch
@@ -28,6 +29,7 @@ from colonnade.role.kept import Kept
 from colonnade.role.progress import Progress, Stopped
 from colonnade.role.recipe import Recipe, Schedule, make_optimizer
 from colonnade.role.seeds import derive
+from colonnade.task import Task
 from colonnade.wire.counting import RowsAtHand
 
 Thing = TypeVar("Thing")
@@ -44,7 +46,7 @@ class Party:
         schedule: Schedule,
         splits: Mapping[str, Split],
         preparation: Preparation | None,
-        classes: tuple[str, ...],
+        task: Task,
         device: torch.device,
         view: View | None = None,
         names: Sequence[str] = (),
@@ -56,8 +58,10 @@ class Party:
         self.window: Rectangle | None = None
         self.margin = (0, 0, 0, 0)  # pixels by which its images are enlarged, as for F.pad
         self.name, self.role, self.recipe, self.schedule = name, role, recipe, schedule
-        self.classes, self.device, self.preparation = classes, device, preparation
+        self.task, self.device, self.preparation = task, device, preparation
         self.splits = {key: _to(split, device) for key, split in splits.items()}
+        # Training rows as they came, and as they count in the loss
+        self._weighed: tuple[Split, Split] | None = None
         self.progress = Progress(schedule, device, self.labelled)
         most = max(map(len, self.splits.values()), default=None)
         self.checks = Checks(name, most, self.progress)  # of what it sends and is fed
@@ -74,7 +78,7 @@ class Party:
         ] = {}  # an attack's output, for a simulation to score
         self.source = ""  # the file of the program that plays its role; set by `bind`
         self.history: list[dict[str, Any]] = []
-        # Predicted classes of the last evaluation: split -> measure -> party -> (rows,)
+        # Outputs of the last evaluation: split -> measure -> party -> (rows, outputs)
         self.predictions: dict[str, dict[str, dict[str, Tensor]]] = {}
         self.figures: dict[str, float] = {}  # the last values of measures beside accuracy
         self.remarks: list[str] = []  # what the user should know about this run
@@ -191,7 +195,7 @@ class Party:
 
         shared=False gives this party an order of its own, for methods without aligned rows.
         """
-        split, plan = self.splits["train"], self.schedule
+        split, plan = self._weighted(self.splits["train"]), self.schedule
         phase, epoch, _ = self.position
         generator, drawn = self._order(phase, epoch, shared)
         order, places = drawn.to(self.device), drawn.numpy()
@@ -300,9 +304,9 @@ class Party:
             self.spent[purpose] += time.perf_counter() - began
 
     def score(
-        self, split: str, logits: Tensor, *, of: str = "", measure: str = "per_party"
+        self, split: str, outputs: Tensor, *, of: str = "", measure: str = "per_party"
     ) -> None:
-        """Compare the predictions for a split with this party's labels, and log the accuracy.
+        """Compare the outputs for a split with this party's labels, and log how good they are.
 
         of       the party that made the predictions; default: this one
         measure  "per_party" for what counts; any other name ("alone") is reported beside it
@@ -310,15 +314,20 @@ class Party:
         labels = self.splits[split].y
         if labels is None:
             raise ColonnadeError(f"'{self.name}' cannot score '{split}': it holds no labels")
-        if logits.shape != (len(labels), len(self.classes)):
+        if outputs.shape != (len(labels), self.task.outputs):
+            due = f"{len(self.task.classes)} classes" if self.task.classes else "one number each"
             raise ColonnadeError(
-                f"'{self.name}' scores '{split}' with predictions of shape {tuple(logits.shape)}; "
-                f"it has {len(labels)} rows and {len(self.classes)} classes"
+                f"'{self.name}' scores '{split}' with predictions of shape {tuple(outputs.shape)}; "
+                f"it has {len(labels)} rows and {due}"
             )
-        predicted = logits.argmax(1)  # (rows,)
-        self.predictions.setdefault(split, {}).setdefault(measure, {})[of or self.name] = predicted
-        name = split if measure == "per_party" else f"{split}_{measure}"
-        self.log(of=of, **{f"{name}_accuracy": (predicted == labels).double().mean()})
+        by_party = self.predictions.setdefault(split, {}).setdefault(measure, {})
+        by_party[of or self.name] = outputs.detach()
+        name, counts = (
+            split if measure == "per_party" else f"{split}_{measure}",
+            measure == "per_party",
+        )
+        found = self.task.progress(outputs, labels, whole=counts)
+        self.log(of=of, **{f"{name}_{what}": value for what, value in found.items()})
 
     # ---- checkpoints -------------------------------------------------------------------------
 
@@ -345,7 +354,7 @@ class Party:
         self.history = snapshot["history"]
         self.predictions = {
             split: {
-                measure: {name: codes.to(self.device) for name, codes in by_party.items()}
+                measure: {name: outputs.to(self.device) for name, outputs in by_party.items()}
                 for measure, by_party in by_measure.items()
             }
             for split, by_measure in snapshot["predictions"].items()
@@ -385,6 +394,15 @@ class Party:
             self.progress.pass_over()
             start += 1
         return start
+
+    def _weighted(self, train: Split) -> Split:
+        """Training rows with the weights that they have in the loss; none if all count alike."""
+        if train.y is None:
+            return train
+        if self._weighed is None or self._weighed[0] is not train:
+            weights = self.task.row_weights(train.y, train.weights)
+            self._weighed = train, replace(train, weights=weights)
+        return self._weighed[1]
 
     def _intake(self) -> Intake:
         """How images become input of the models, with the settings known so far."""
@@ -429,5 +447,5 @@ class Party:
 
 
 def _to(split: Split, device: torch.device) -> Split:
-    y = None if split.y is None else split.y.to(device)
-    return Split(split.x.to(device), y, split.ids.to(device))
+    y, weights = (None if v is None else v.to(device) for v in (split.y, split.weights))
+    return Split(split.x.to(device), y, split.ids.to(device), weights)

@@ -81,7 +81,7 @@ def _predict(
     """What every predicting party but the absent one makes of a split, (rows, classes) each."""
     method = settings.found.method
     there = {name: party for name, party in members.items() if name != absent}
-    if method.signs(settings.options):
+    if method.membership.signs(settings.options):
         session = f"{settings.sha256()} without {absent} {secrets.token_hex(8)}"
         for name, known in identity.simulated(list(there), session).items():
             there[name].identity = known
@@ -104,7 +104,7 @@ def _copy(party: Party, weights: Weights) -> Party:
         party.schedule,
         party.splits,
         party.preparation,
-        party.classes,
+        party.task,
         party.device,
         party.view,
     )

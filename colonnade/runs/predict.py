@@ -24,10 +24,12 @@ from colonnade.assembly import (
     check_equal_rows,
     from_catalogue,
     from_files,
+    heard,
     names_of,
     of,
     read_all,
     sha256_of,
+    task_for,
 )
 from colonnade.config import Config
 from colonnade.data import IN_MEMORY, Column, Preparation, Split
@@ -44,6 +46,7 @@ from colonnade.role.party import Party
 from colonnade.role.recipe import Schedule
 from colonnade.runtime import local
 from colonnade.runtime.drive import reproducible
+from colonnade.task import Task
 from colonnade.wire import Ledger, Wire
 
 SPLIT = "predict"
@@ -121,7 +124,7 @@ class Trained:
             splits = self._test_rows() if parties is None else self._given_rows(parties, absent)
         there = [name for name in self.result["parties"] if name not in absent]
         members = {name: self._party(name, splits.get(name)) for name in there}
-        if method.signs(self.config.options):
+        if method.membership.signs(self.config.options):
             session = f"{self.config.sha256()} predict {secrets.token_hex(8)}"
             for name, known in identity.simulated(list(members), session).items():
                 members[name].identity = known
@@ -149,7 +152,7 @@ class Trained:
                 ids = members[name].splits[SPLIT].ids.cpu()
                 called = tuple(names[name][row] for row in ids.tolist()) if name in names else ()
                 shares = logits.float().softmax(1).cpu()
-                found[name] = Prediction(name, members[name].classes, ids, shares, called)
+                found[name] = Prediction(name, members[name].task.classes, ids, shares, called)
         return found
 
     def read_files(self, files: Mapping[str, str | Path], absent: Collection[str] = ()) -> NewRows:
@@ -394,13 +397,19 @@ class Trained:
             Schedule(run.seed, run.epochs, run.batch_size, batching=run.batching),
             splits,
             preparation,
-            tuple(self.result["data"]["classes"]),
+            self._task(),
             torch.device(run.device if torch.cuda.is_available() else "cpu"),
             View.of(saved["view"]) if saved["view"] else None,
         )
         party.kept.load(saved["weights"])
         party.journal = RunJournal.in_folder(self.path, name, run.seed)
         return party
+
+    def _task(self) -> Task:
+        """What the run has learnt; of older runs only the classes are written down."""
+        known = self.result["data"]
+        told = known.get("task")
+        return heard(self.config, told) if told else task_for(self.config, known["classes"])
 
     def saved(self, name: str) -> dict[str, Any]:
         """What a party has trained, and how its rows are prepared."""

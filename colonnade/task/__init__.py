@@ -1,1 +1,5 @@
-"""What is to be learnt, and how good a prediction is."""
+"""What is to be learnt, and how good a prediction of it is."""
+
+from colonnade.task.task import DEFAULT_METRIC, KINDS, Task
+
+__all__ = ["DEFAULT_METRIC", "KINDS", "Task"]

@@ -18,6 +18,7 @@ from colonnade.journal import Journal, RunJournal
 from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule
 from colonnade.runtime import local
+from colonnade.task import Task
 from colonnade.wire import Kind, Ledger, Peer, Wire
 from colonnade.wire.gate import Gate
 from colonnade.wire.policy import Policy
@@ -38,7 +39,7 @@ def shop(place: Path, run: str, epochs: int, train: int, more: dict[str, int]) -
         start += rows
     schedule = Schedule(3, epochs, BATCH, checkpoint_epochs=0)
     cpu = torch.device("cpu")
-    me = Party("shop", "passive", Recipe(), schedule, splits, None, (), cpu)
+    me = Party("shop", "passive", Recipe(), schedule, splits, None, Task.of(()), cpu)
     ids = [f"id-{number}" for number in range(start)]
     journal = Journal(place)
     me.journal = RunJournal(lambda: journal, run, ids)
@@ -61,7 +62,7 @@ def play(
     limits  of both Kinds
     """
     me = shop(place, run, epochs, train, more or {})
-    bank = Party("bank", "active", Recipe(), me.schedule, {}, None, (), me.device)
+    bank = Party("bank", "active", Recipe(), me.schedule, {}, None, Task.of(()), me.device)
     policy = Policy.from_table({"allow": dict.fromkeys(KINDS, limits)})
     gate = Gate("shop", policy, FEATURES, 2, task)
     mail = local.Mailboxes(KINDS, Ledger(None), gates={"shop": gate})

@@ -26,6 +26,7 @@ from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule
 from colonnade.role.seeds import derive
 from colonnade.runtime.drive import drive
+from colonnade.task import Task
 from colonnade.wire import Peer
 
 SEED, ROWS = 7, 6
@@ -41,7 +42,7 @@ def client(folder: Path, run: str = "3f") -> Party:
         Schedule(seed=SEED, epochs=1, batch_size=2),
         {"train": Split(x, None, torch.arange(ROWS))},
         None,
-        ("no", "yes"),
+        Task.of(("no", "yes")),
         torch.device("cpu"),
         View.of([0, 0, 8, 8, 8, 8]),
     )

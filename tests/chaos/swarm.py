@@ -120,7 +120,7 @@ async def server_predict(me: Party, cfg: Swarm, split: str) -> None: ...
 
 
 def model_of(me: Party) -> nn.Module:
-    return me.keep("model", lambda: nn.Linear(torch.Size(me.shape).numel(), len(me.classes)))
+    return me.keep("model", lambda: nn.Linear(torch.Size(me.shape).numel(), me.task.outputs))
 
 
 def cast(parties: Sequence[str], holder: str, options: Swarm) -> dict[str, str]:

@@ -410,6 +410,7 @@ def test_a_finished_config_takes_no_overrides() -> None:
         "seed=1", "epochs=6", "batch_size=64", "evaluate_every=2", "threads=2", "device=cuda",
         "strict=true", "record=['gradient']", "label_holder=party2", "label_only=true",
         "absence=false", "batching=papers",
+        "task=binary", "metric=auc", "positive=1", "class_weight=balanced",
         "model=cnn", "model_options.hidden=[8]", "optimizer=adam", "lr=0.05", "momentum=0.8",
         "nesterov=true", "weight_decay=0.1", "schedule=constant", "warmup=1.0",
         "precision=bfloat16",

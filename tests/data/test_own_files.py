@@ -21,6 +21,7 @@ from colonnade.data import Column, Preparation
 from colonnade.data.own import Own, OwnFile, read, table
 from colonnade.data.own.csv import Csv
 from colonnade.errors import DataError
+from colonnade.task import Task
 
 arrow: Any = import_module("pyarrow")  # it has no types
 parquet: Any = import_module("pyarrow.parquet")
@@ -488,7 +489,7 @@ def settings(**more: Any) -> config.Config:
 def test_rows_of_a_party(tmp_path: Path) -> None:
     path = people(tmp_path, age="")
     made = assembly.from_file(path, "bank", settings(), labelled=True)
-    assert made.count == 200 and made.width == 3 and made.classes == ("no", "yes")
+    assert made.count == 200 and made.width == 3 and made.task == Task.of(("no", "yes"))
     assert made.source == "bank.csv"
     assert "'town': 2 categories, 66 of 200 missing (zeros)" in made.notes
     everything = torch.cat([split.x for split in made.splits.values()])
@@ -511,7 +512,7 @@ def test_rows_of_a_party(tmp_path: Path) -> None:
 def test_rows_are_handed_over_with_what_may_be_missing(tmp_path: Path) -> None:
     made = assembly.from_file(people(tmp_path, age=""), "bank", settings(), labelled=True)
     assembly.save_rows(made, tmp_path / "handed")
-    again = assembly.load_rows(tmp_path / "handed")
+    again = assembly.load_rows(tmp_path / "handed", settings())
     assert again.preparation is not None and made.preparation is not None
     assert again.preparation.columns == made.preparation.columns
     assert [c.missing for c in again.preparation.columns] == [True, False]

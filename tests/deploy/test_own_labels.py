@@ -17,6 +17,7 @@ from colonnade.config.federation import Federation, Member
 from colonnade.deploy.setup import read_rows
 from colonnade.errors import DataError, FederationError, RunError
 from colonnade.net import certs
+from colonnade.task import Task
 from colonnade.wire.policy import Policy
 
 SWARM = Path(__file__).parents[1] / "chaos" / "swarm.py"
@@ -63,12 +64,12 @@ def said(folder: Path, name: str, *more: str) -> tuple[int, list[dict[str, Any]]
 def test_labels_are_places_among_the_classes_that_all_agree_on(made: Path) -> None:
     """Also at a party that has not all of them, and at a server, which has no row."""
     north = read_rows(made / "north.csv", shared(made), "north")
-    assert north.classes == ("no", "perhaps", "yes")
+    assert north.task == Task.of(("no", "perhaps", "yes"))
     codes = {int(code) for split in north.splits.values() for code in split.y}  # type: ignore[union-attr]
     assert codes == {0, 2}
     server = read_rows(None, shared(made), "server")
-    assert server == assembly.no_rows(north.classes) and server.width == 0
-    assert server.facts(server.classes)["train_rows"] == 0
+    assert server == assembly.no_rows(north.task) and server.width == 0
+    assert server.facts(server.task)["train_rows"] == 0
 
 
 def test_a_label_that_is_no_class(made: Path, tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ def test_pictures_are_read_with_their_place(tmp_path: Path) -> None:
     own = assembly.from_file(pictures(tmp_path, "right", 0, 200), "right", settings, labelled=False)
     assert own.view is not None and own.view.part.left == 14
     assert own.count == 200 and own.splits["train"].x.dtype == torch.uint8
-    assert own.splits["train"].y is None and own.classes == ()
+    assert own.splits["train"].y is None and own.task is None
     with pytest.raises(ConfigError, match=r"'left' has images of 28×14 .*gives it 28×10"):
         narrow = {"kind": "rectangles", "rectangles": [[0, 0, 28, 10], [0, 14, 28, 14]]}
         elsewhere = config.load({**RUN, "partition": narrow, "parties": {"left": {}, "right": {}}})

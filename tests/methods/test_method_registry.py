@@ -16,6 +16,7 @@ from colonnade.plugin import own
 from colonnade.role.method import Method, active_and_passives, bind
 from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule
+from colonnade.task import Task
 from colonnade.wire import Kind, Peer, recv_any
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "my_method.py"
@@ -74,7 +75,7 @@ class _NoWire:
 
 
 def _me(name: str) -> Party:
-    return Party(name, "", Recipe(), Schedule(0, 1, 1), {}, None, (), torch.device("cpu"))
+    return Party(name, "", Recipe(), Schedule(0, 1, 1), {}, None, Task.of(()), torch.device("cpu"))
 
 
 CAST = {"a": "active", "b": "passive", "c": "passive", "s": "server"}

@@ -21,6 +21,7 @@ from colonnade.role import identity
 from colonnade.role.journal import OwnJournal
 from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule
+from colonnade.task import Task
 from colonnade.wire import Kind, Peer, Value, codec
 
 NAMES = ("bank", "clinic", "shop", "tower", "union")
@@ -120,7 +121,7 @@ class Line:
 
 def party(name: str) -> Party:
     recipe, schedule = Recipe(), Schedule(seed=1, epochs=1, batch_size=1)
-    return Party(name, "passive", recipe, schedule, {}, None, (), torch.device("cpu"))
+    return Party(name, "passive", recipe, schedule, {}, None, Task.of(()), torch.device("cpu"))
 
 
 def overlapping(size: int, parties: int = 2, seed: int = 0) -> dict[str, list[str]]:

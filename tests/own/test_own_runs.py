@@ -105,7 +105,7 @@ def test_every_party_has_the_same_rows_in_the_same_order(tmp_path: Path) -> None
                 at = ids.index(order[number])
                 assert torch.equal(split.x[row], prepared[at])
                 if split.y is not None:
-                    assert kept[name].classes[int(split.y[row])] == labels[at]
+                    assert kept[name].task.classes[int(split.y[row])] == labels[at]
     assert torch.equal(kept["bank"].splits["test"].ids, kept["shop"].splits["test"].ids)
 
 

@@ -27,6 +27,7 @@ from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule
 from colonnade.runtime import local
 from colonnade.runtime.drive import drive
+from colonnade.task import Task
 from colonnade.wire import Kind, Ledger, Message, Peer, Recv, Wire, ledger
 
 NAMES = ("bank", "clinic", "shop", "tower", "union")
@@ -428,7 +429,7 @@ class Sent:
 
 def member(name: str, known: Identity | None) -> Party:
     schedule = Schedule(0, 1, 1)
-    party = Party(name, "", Recipe(), schedule, {}, None, ("0", "1"), torch.device("cpu"))
+    party = Party(name, "", Recipe(), schedule, {}, None, Task.of(("0", "1")), torch.device("cpu"))
     party.identity = known
     return party
 

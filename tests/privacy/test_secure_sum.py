@@ -16,9 +16,11 @@ from colonnade.role import identity
 from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule
 from colonnade.runtime import local
+from colonnade.task import Task
 from colonnade.wire import Kind, Ledger, Peer, Wire
 
 PLAIN = Kind("embedding", ("batch", "dim"), reveals="the term")
+TASK = Task.of(("x",))
 NAMES = ("bank", "shop", "lab", "helper")  # the helper has keys, and no term
 MOMENT = Moment("train", 0, 0)
 
@@ -27,7 +29,7 @@ def added(kind: Kind, path: Path) -> tuple[torch.Tensor, list[str]]:
     """Σ at the bank, and the Kinds of all messages."""
     values = {"shop": torch.full((2, 3), 0.25), "lab": torch.full((2, 3), -1.5)}
     found: list[torch.Tensor] = []
-    parties = {n: Party(n, "", Recipe(), Schedule(0, 1, 1), {}, None, ("x",), torch.device("cpu"))
+    parties = {n: Party(n, "", Recipe(), Schedule(0, 1, 1), {}, None, TASK, torch.device("cpu"))
                for n in NAMES}  # fmt: skip
     for name, known in identity.simulated(list(NAMES), "session").items():
         parties[name].identity = known

@@ -19,6 +19,7 @@ from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule, rate_factor
 from colonnade.role.seeds import derive
 from colonnade.runtime.checkpoint import Checkpoints, OwnCheckpoints
+from colonnade.task import Task
 from colonnade.wire import store
 
 ROWS = 23
@@ -38,7 +39,7 @@ def party(name: str = "bank", labels: bool = True, **changes: Any) -> Party:
         schedule,
         {"train": split, "test": split},
         preparation,
-        ("p", "q", "r"),
+        Task.of(("p", "q", "r")),
         torch.device("cpu"),
     )
 
@@ -601,7 +602,7 @@ def test_image_batches_do_not_change_the_stored_rows() -> None:
         Schedule(1, 1, 2),
         {"test": Split(x.clone(), None, torch.arange(6))},
         preparation,
-        (),
+        Task.of(()),
         torch.device("cpu"),
     )
     first = [batch.x for batch in me.rows("test")]

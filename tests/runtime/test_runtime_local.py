@@ -15,6 +15,7 @@ from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule
 from colonnade.runtime import local
 from colonnade.runtime.drive import drive
+from colonnade.task import Task
 from colonnade.wire import Kind, Ledger, Peer, Recv, Wire, ledger, recv_any
 from colonnade.wire.gate import Gate
 from colonnade.wire.policy import Allow, Policy
@@ -30,7 +31,9 @@ Program = Callable[[Party, dict[str, Peer]], Coroutine[Any, Any, Any]]
 def parties(*names: str, seed: int = 0) -> dict[str, Party]:
     schedule = Schedule(seed, 1, 1)
     cpu = torch.device("cpu")
-    return {name: Party(name, "test", Recipe(), schedule, {}, None, (), cpu) for name in names}
+    return {
+        name: Party(name, "test", Recipe(), schedule, {}, None, Task.of(()), cpu) for name in names
+    }
 
 
 def play(

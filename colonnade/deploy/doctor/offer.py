@@ -84,7 +84,7 @@ def data(case: Case) -> tuple[OwnRows | None, Check]:
         said = f"'{case.me.name}' plays '{role}', which brings no rows"
         if case.mine.rows is not None:
             return None, Check("data", "problem", said, "omit --data")
-        return no_rows(case.federation.run.data.classes), Check("data", "ok", said)
+        return no_rows(), Check("data", "ok", said)
     assert case.mine.rows is not None
     try:
         rows = case.mine.rows(case.federation)
@@ -93,8 +93,9 @@ def data(case: Case) -> tuple[OwnRows | None, Check]:
         return None, Check("data", "problem", str(error), move)
     parts = ", ".join(f"{len(split):,} for {key}" for key, split in rows.splits.items())
     said = f"{rows.source}: {rows.count:,} rows ({parts}), {rows.width} numbers each"
-    if rows.classes:
-        said += f", {len(rows.classes)} classes ({units.shorten(', '.join(rows.classes), 60)})"
+    if rows.task is not None and rows.task.classes:
+        classes = rows.task.classes
+        said += f", {len(classes)} classes ({units.shorten(', '.join(classes), 60)})"
     if case.federation.run.align is not None:
         said += "; the rows that all have are found first, privately"
     elif case.federation.run.found.method.rows.aligned(case.federation.run.options):

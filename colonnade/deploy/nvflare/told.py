@@ -21,6 +21,7 @@ DATA = {  # of result.json, by the type of the value
     "train_rows": int,
     "test_rows": int,
     "classes": list,
+    "task": dict,
     "partition": str,
     "own_rows": dict,
     "common_rows": int,

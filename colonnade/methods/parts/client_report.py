@@ -47,7 +47,7 @@ def report_kinds(*, noisy: bool, labelled: bool) -> list[Kind]:
 
 def label_proportions(me: Party, groups: Grouping) -> Tensor:
     """The share of each class in each group of training rows: (groups, classes)."""
-    return groups.means(F.one_hot(labels_of(me, "train"), len(me.classes)).float())
+    return groups.means(F.one_hot(labels_of(me, "train"), len(me.task.classes)).float())
 
 
 @dataclass(frozen=True)

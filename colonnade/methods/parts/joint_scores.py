@@ -69,12 +69,12 @@ def _scores(me: Party, server: str, said: object, rows: int) -> dict[str, Tensor
     told: dict[str, Any] = dict(said) if isinstance(said, Mapping) else {}
     right = "per_party" in told and told.keys() <= {"per_party", *MEASURES}
     for scores in told.values() if right else ():
-        due = (rows, len(me.classes))
+        due = (rows, len(me.task.classes))
         right = right and isinstance(scores, Tensor) and tuple(scores.shape) == due
     if not right:
         raise Untrusted(
             f"'{server}' sent '{SCORES.name}' that are not those of {rows} rows and "
-            f"{len(me.classes)} classes by its networks"
+            f"{len(me.task.classes)} classes by its networks"
         )
     return told
 

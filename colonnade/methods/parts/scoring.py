@@ -18,7 +18,7 @@ def whole_network(me: Party, dim: int) -> nn.Sequential:
         "model",
         lambda: nn.Sequential(
             network(me.recipe.model, me.shape, dim, **me.recipe.model_options),
-            head(me.recipe.model, dim, len(me.classes)),
+            head(me.recipe.model, dim, me.task.outputs),
         ),
     )
 

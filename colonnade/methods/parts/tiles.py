@@ -140,7 +140,7 @@ def tile_classifier_of(me: Party, name: str, cfg: Tiled) -> nn.Sequential:
 
 def _rest(me: Party, shape: tuple[int, int, int], cfg: Tiled) -> nn.Sequential:
     """What lies behind the cut of a VGG-16 for images of this shape."""
-    whole = vgg16(shape, len(me.classes), activated=False, **me.recipe.model_options)
+    whole = vgg16(shape, len(me.task.classes), activated=False, **me.recipe.model_options)
     return split(whole, cfg.cut)[1]
 
 

@@ -18,6 +18,7 @@ from colonnade.methods.parts.scoring import (
 from colonnade.models.divided import Pair
 from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule
+from colonnade.task import Task
 
 ROWS = {"train": 30, "validation": 10, "test": 20}
 
@@ -33,7 +34,9 @@ def party() -> Party:
         for name, count in ROWS.items()
     }
     schedule = Schedule(seed=5, epochs=1, batch_size=10)
-    return Party("a", "client", Recipe(), schedule, splits, None, ("x", "y"), torch.device("cpu"))
+    return Party(
+        "a", "client", Recipe(), schedule, splits, None, Task.of(("x", "y")), torch.device("cpu")
+    )
 
 
 def pairs(me: Party, *names: str) -> dict[str, Pair]:

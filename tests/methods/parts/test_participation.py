@@ -18,6 +18,7 @@ from colonnade.methods.parts.participation import (
 )
 from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule
+from colonnade.task import Task
 from colonnade.wire import Kind, Peer, Recv, Value
 
 UP = Kind("up", None, reveals="nothing", dtype="any")
@@ -40,7 +41,7 @@ class Link:
 
 def party(name: str = "server") -> Party:
     schedule = Schedule(seed=5, epochs=EPOCHS, batch_size=1)
-    return Party(name, "any", Recipe(), schedule, {}, None, ("x",), torch.device("cpu"))
+    return Party(name, "any", Recipe(), schedule, {}, None, Task.of(("x",)), torch.device("cpu"))
 
 
 def answers(role: Coroutine[Recv, Any, Any], *script: Any) -> Any:

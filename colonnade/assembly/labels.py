@@ -1,0 +1,66 @@
+"""From the labels of a run to its task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import isfinite
+from typing import Any, Literal
+
+from torch import Tensor
+
+from colonnade.config import Config
+from colonnade.errors import ConfigError, DataError, unknown
+from colonnade.task import Task
+
+
+def task_for(config: Config, classes: Sequence[str], labels: Tensor | None = None) -> Task:
+    """What the run learns.
+
+    classes  that the labels show, or all parties have agreed on; none: the labels are numbers
+    labels   of training rows, where somebody has them
+    """
+    run, classes = config.run, tuple(classes)
+    if not classes:
+        return Task("regression", metric=run.metric).fitted(labels)
+    problems: list[str] = []
+    positive, weight = min(1, len(classes) - 1), run.class_weight
+    weights: Literal["none", "balanced"] | tuple[float, ...]
+    if (chosen := str(run.positive)) in classes:
+        positive = classes.index(chosen)
+    elif chosen:
+        problems.append(unknown(chosen, classes, "as positive", "class"))
+    if not isinstance(weight, Mapping):
+        weights = weight
+    else:
+        problems += [
+            unknown(name, classes, "in class_weight", "class")
+            for name in weight
+            if name not in classes
+        ]
+        weights = tuple(weight.get(name, 1.0) for name in classes)
+    if problems:
+        raise ConfigError(problems)
+    kind = Task.of(classes).kind
+    return Task(kind, classes, run.metric, positive, class_weight=weights)
+
+
+def heard(config: Config, told: Mapping[str, Any]) -> Task:
+    """The task as the label holder tells it, see `Task.told`; a DataError if that is none.
+
+    Where the hub does not know it, it tells nothing, and only those who have labels have a task.
+    """
+    if not told:
+        return Task.of(())
+    run, kind = config.run, told.get("kind")
+    mean, spread = told.get("mean"), told.get("spread")
+    if kind == "regression" and isinstance(mean, float) and isinstance(spread, float):
+        if not (isfinite(mean) and isfinite(spread) and spread > 0):
+            raise DataError(f"the label holder tells of numbers around {mean:g} ± {spread:g}")
+        return Task("regression", metric=run.metric, mean=mean, spread=spread)
+    classes = told.get("classes")
+    if kind in ("binary", "multiclass") and isinstance(classes, list) and len(classes) > 1:
+        return task_for(config, [str(name) for name in classes])
+    raise DataError(
+        "the label holder does not say what is to be learnt: its program was changed, or is of "
+        "another version"
+    )

@@ -1,0 +1,138 @@
+"""What is to be learnt: classes or a number, with the loss and the outputs that this needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+Kind = Literal["binary", "multiclass", "regression"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+DEFAULT_METRIC: Mapping[Kind, str] = {
+    "binary": "auc",
+    "multiclass": "accuracy",
+    "regression": "rmse",
+}
+
+
+class Labelled(Protocol):
+    """Rows with labels, as a batch has them."""
+
+    @property
+    def labels(self) -> Tensor: ...
+    @property
+    def weights(self) -> Tensor | None: ...
+
+
+@dataclass(frozen=True)
+class Task:
+    """What the labels are, and how predictions of them are trained and read.
+
+    Labels are int64 numbers of classes, or float64 numbers as the label holder wrote them. Models
+    have one output per class, or one for a number in units of its spread around its mean.
+    """
+
+    kind: Kind
+    classes: tuple[str, ...] = ()  # none in regression
+    metric: str = ""  # what decides; empty: the task's usual one
+    positive: int = 1  # binary: the number of the class that scores are about
+    mean: float = 0.0  # regression: of the training labels
+    spread: float = 1.0  # regression: their standard deviation
+    # How much classes count in training: all alike, each as much as the others, or these numbers
+    class_weight: Literal["none", "balanced"] | tuple[float, ...] = "none"
+
+    @staticmethod
+    def of(classes: Sequence[str]) -> Task:
+        """The task that classes alone say; a party that was told none has no task yet."""
+        return Task("binary" if len(classes) == 2 else "multiclass", tuple(classes))
+
+    @property
+    def outputs(self) -> int:
+        """How many numbers a model says about a row."""
+        return 1 if self.kind == "regression" else len(self.classes)
+
+    @property
+    def decides_by(self) -> str:
+        """The metric that early stopping and comparisons look at."""
+        return self.metric or DEFAULT_METRIC[self.kind]
+
+    def fitted(self, labels: Tensor | None) -> Task:
+        """The same task with the mean and spread of these training labels."""
+        if self.kind != "regression" or labels is None or not len(labels):
+            return self
+        spread = float(labels.double().std(correction=0))
+        return replace(self, mean=float(labels.double().mean()), spread=spread or 1.0)
+
+    # ---- training ----------------------------------------------------------------------------
+
+    def loss(self, outputs: Tensor, batch: Labelled) -> Tensor:
+        """The mean over rows of cross-entropy, or of the squared error in units of the spread; rows
+        count by their weights, if they have any."""
+        return self._loss(outputs, batch.labels, batch.weights)
+
+    def _loss(self, outputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:
+        if self.kind == "regression":
+            truth = self.scaled(labels, outputs)
+            if weights is None:
+                return F.mse_loss(outputs[:, 0], truth)
+            return (weights * (outputs[:, 0] - truth).square()).mean()
+        if weights is None:  # one kernel, and its bits
+            return F.cross_entropy(outputs, labels)
+        return (weights * F.cross_entropy(outputs, labels, reduction="none")).mean()
+
+    def row_weights(self, labels: Tensor, own: Tensor | None) -> Tensor | None:
+        """How much each of these training rows counts, with mean 1; None: all alike.
+
+        own  weights that the rows came with
+        """
+        if self.class_weight == "none":
+            weights = None if own is None else own.double()
+        else:
+            weights = self._of_classes(labels)[labels]
+            weights = weights if own is None else weights * own.double()
+        return None if weights is None else (weights / weights.mean()).float()
+
+    def _of_classes(self, labels: Tensor) -> Tensor:
+        """The weight of every class."""
+        if isinstance(self.class_weight, tuple):
+            return torch.tensor(self.class_weight, dtype=torch.double, device=labels.device)
+        counts = torch.bincount(labels, minlength=len(self.classes))
+        return 1 / counts.clamp(min=1).double()
+
+    def scaled(self, labels: Tensor, like: Tensor) -> Tensor:
+        """Numbers as a model learns them: around 0, with spread 1."""
+        return ((labels.double() - self.mean) / self.spread).to(like)
+
+    # ---- reading predictions -----------------------------------------------------------------
+
+    def scores(self, outputs: Tensor) -> Tensor:
+        """Probabilities of classes, (rows, classes), or numbers as labels are, (rows,)."""
+        if self.kind == "regression":
+            return outputs[:, 0].double() * self.spread + self.mean
+        return outputs.float().softmax(1)
+
+    def progress(self, outputs: Tensor, labels: Tensor, *, whole: bool) -> dict[str, Tensor]:
+        """How good these outputs are, while a training goes on; whole: also the loss."""
+        found: dict[str, Tensor] = {}
+        if self.kind == "regression":
+            found["rmse"] = (self.scores(outputs) - labels).square().mean().sqrt()
+        else:
+            found["accuracy"] = (outputs.argmax(1) == labels).double().mean()
+        if whole:
+            found["loss"] = self._loss(outputs, labels)
+        return found
+
+    # ---- what travels ------------------------------------------------------------------------
+
+    def told(self) -> dict[str, Any]:
+        """What the label holder tells the others: what their models predict."""
+        if self.kind == "regression":
+            return {"kind": self.kind, "mean": self.mean, "spread": self.spread}
+        if not self.classes:
+            return {}
+        found: dict[str, Any] = {"kind": self.kind, "classes": list(self.classes)}
+        return found | ({"positive": self.classes[self.positive]} if len(self.classes) == 2 else {})
