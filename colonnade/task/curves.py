@@ -15,11 +15,11 @@ from colonnade.task.measures import (
     BINARY,
     REGRESSION,
     TOGETHER,
-    Codes,
     Floats,
     Scored,
     bins,
     cuts,
+    groups,
 )
 
 POINTS = 100
@@ -89,7 +89,7 @@ def calibration(rows: Scored) -> Curve:
 def residuals(rows: Scored) -> Curve:
     """Truth minus prediction, over the prediction: mean and standard deviation in each group."""
     order = np.argsort(rows.scores, kind="stable")
-    group = _groups(rows.scores[order])
+    group = groups(rows.scores[order], GROUPS)
     weights, scores = rows.weights[order], rows.scores[order]
     error = rows.truth[order] - scores
     weight = np.bincount(group, weights)
@@ -108,7 +108,7 @@ def residual_histogram(rows: Scored) -> Curve:
     error = rows.truth - rows.scores
     order = np.argsort(error, kind="stable")
     error, weights = error[order], rows.weights[order]
-    group = _groups(error)
+    group = groups(error, GROUPS)
     weight = np.bincount(group, weights)
     means = np.bincount(group, weights * error) / weight
     inner = [(error[group == n].max() + error[group == n + 1].min()) / 2 for n in range(group[-1])]
@@ -122,12 +122,6 @@ def residual_histogram(rows: Scored) -> Curve:
 
 def _codes(rows: Scored) -> list[int]:
     return [rows.positive] if rows.kind == BINARY else list(range(rows.scores.shape[1]))
-
-
-def _groups(ordered: Floats) -> Codes:
-    """(rows,): the group of each of these sorted values."""
-    ends = cuts(ordered, GROUPS)
-    return np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
 
 
 def _sums(rows: Scored, code: int) -> tuple[Floats, Floats]:

@@ -119,7 +119,6 @@ class Scored:
     truth: NDArray[Any]  # (rows,): codes of classes, or numbers
     scores: Floats  # (rows, classes) probabilities, or (rows,) numbers
     weights: Floats  # (rows,), each above 0
-    weighted: bool  # whether anybody gave weights
     positive: int  # of two classes
     threshold: float | None  # for the positive class; None: the most probable class
     rate: float  # of `recall_at_rate`
@@ -164,8 +163,7 @@ def scored(
         numbers, exact, heavy = numbers[heavy > 0], exact[heavy > 0], heavy[heavy > 0]
     if kind == REGRESSION:
         numbers = numbers.reshape(len(exact))
-    given = weights is not None
-    return Scored(kind, exact, numbers, heavy, given, positive, threshold, rate)
+    return Scored(kind, exact, numbers, heavy, positive, threshold, rate)
 
 
 def array(values: Any) -> Floats:
@@ -266,12 +264,14 @@ def bins(rows: Scored) -> Codes:
     chances = rows.chances
     order = np.argsort(chances, kind="stable")
     found = np.empty(len(order), dtype=np.int64)
-    found[order] = np.repeat(*_counted(cuts(chances[order], BINS)))
+    found[order] = groups(chances[order], BINS)
     return found
 
 
-def _counted(ends: Codes) -> tuple[Codes, Codes]:
-    return np.arange(len(ends)), np.diff(ends, prepend=0)
+def groups(ordered: Floats, most: int) -> Codes:
+    """(rows,): the group of each of these sorted values, as `cuts` has them."""
+    ends = cuts(ordered, most)
+    return np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
 
 
 def cuts(ordered: Floats, most: int) -> Codes:
