@@ -29,7 +29,7 @@ ColonnadeError
 A message says who, what, why, and what to do next.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 
 LETTERS = 2000  # of another party's text
@@ -69,6 +69,11 @@ class FederationError(InputError):
 
 class DataError(InputError):
     """Rows, columns, labels or files that cannot be used."""
+
+    def __init__(self, said: str, problems: Sequence[str] = ()) -> None:
+        """problems: one by one, where there are several"""
+        self.problems = list(problems) or [said]
+        super().__init__(said)
 
 
 class DataMissing(DataError):

@@ -11,6 +11,7 @@ never an id, because all parties read one party's error.
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from numbers import Integral, Real
@@ -18,6 +19,17 @@ from numbers import Integral, Real
 from colonnade.errors import DataError
 
 SHOWN = 3  # rows that an error names
+MOSTLY = 0.5  # more ids of that form are no chance
+FORMS = {  # written by programs, seldom by people
+    re.compile(
+        r"[-+]?[0-9]+\.0+"
+    ): "end in '.0', as whole numbers do that were read as decimals, and "
+    "never match the same numbers without it: write them as whole numbers",
+    re.compile(r"[-+]?[0-9](\.[0-9]+)?[eE]\+?[0-9]+"): "are written with an exponent, as tables "
+    "shorten long numbers: write all digits, as text",
+    re.compile(r"[0-9]+,[0-9]{3}(,[0-9]{3})*"): "hold commas between thousands: write digits alone",
+    re.compile(r"(['\"]).*\1"): "stand in quotation marks of their own: remove these",
+}
 WHOLE = 2**53  # from here on a float no longer tells one integer from the next
 
 
@@ -49,6 +61,17 @@ def one_spelling(ids: Iterable[str]) -> list[str]:
     """The same text for every way of writing an id, whatever the settings of a run; equal ones
     are not refused. For counting: two people who share a text are counted together."""
     return [_text(one, casefold=True) or one for one in ids]
+
+
+def doubts(ids: Sequence[str]) -> list[str]:
+    """What looks as if a program had changed the ids, so that a partner's would not match: said of
+    one party's ids alone, and without naming any."""
+    found = []
+    for form, said in FORMS.items():
+        count = sum(form.fullmatch(one) is not None for one in ids)
+        if count > len(ids) * MOSTLY:
+            found.append(f"{count:,} of {len(ids):,} ids {said}")
+    return found
 
 
 def _text(value: object, casefold: bool) -> str | None:

@@ -129,9 +129,9 @@ async def rows_of_many(
         with me.timing("alignment"):
             slots = table.encode(finished, shares)
         lists.send(TABLE, first, slots)  # 3.
-        common = await _common(lists, first, sizes, minimum)
+        common = await _common(lists, first, sizes, minimum, texts)
     else:
-        common = await _count(lists, peers, sizes, finished, shares, minimum)
+        common = await _count(lists, peers, sizes, finished, shares, minimum, texts)
     if not all(row.tobytes() in place_of for row in common):
         raise Untrusted(f"'{ring[0]}' reported a point as common that '{me.name}' does not have")
     places = np.array([place_of[row.tobytes()] for row in common], np.int64)
@@ -157,6 +157,7 @@ async def _count(
     finished: Bytes,
     shares: Bytes,
     minimum: int,
+    texts: Sequence[str],
 ) -> Bytes:
     """Steps 3 to 5, at the first party: the common points."""
     me = lists.me
@@ -170,17 +171,19 @@ async def _count(
     for peer in peers:
         peer.send(COUNT, torch.tensor(len(common) if enough else TOO_FEW))
     if not enough:
-        raise too_few(me.name, sorted(sizes), minimum)
+        raise too_few(me.name, sorted(sizes), minimum, texts)
     for peer in peers:
         lists.send(COMMON, peer, common[shuffle(len(common))])
     return common
 
 
-async def _common(lists: Lists, first: Peer, sizes: Mapping[str, int], minimum: int) -> Bytes:
+async def _common(
+    lists: Lists, first: Peer, sizes: Mapping[str, int], minimum: int, texts: Sequence[str]
+) -> Bytes:
     """Steps 4 and 5, at the others."""
     me, count = lists.me.name, int(await first.recv(COUNT))
     if count == TOO_FEW:
-        raise too_few(me, sorted(sizes), minimum)
+        raise too_few(me, sorted(sizes), minimum, texts)
     if not minimum <= count <= min(sizes.values()):
         raise Untrusted(
             f"'{first.name}' reported {count} common rows to '{me}'; possible are at least "

@@ -10,6 +10,7 @@ The positions are kept in checkpoints, so a resumed run does not align again.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from colonnade.align.ids import normalise
 from colonnade.align.opening import Alignment
-from colonnade.align.points import by_rank
+from colonnade.align.points import by_rank, written_alike
 from colonnade.align.psi import common_rows
 from colonnade.data import check_labels
 from colonnade.errors import DataError, MethodError
@@ -58,9 +59,7 @@ async def aligned(
 def keep(me: Party, rows: Tensor) -> None:
     """Reduce the party to these rows."""
     if not len(rows):
-        raise DataError(
-            f"'{me.name}': no row is common to all. Do all parties use the same ids, written alike?"
-        )
+        raise DataError(f"'{me.name}': no row is common to all. {written_alike(me.names)}")
     before = {name: len(split) for name, split in me.splits.items()}
     me.take(rows)
     for name, split in me.splits.items():
@@ -88,6 +87,22 @@ def fingerprint(ids: Sequence[str], party: str, options: Alignment) -> str:
     whole = "".join(f"{len(text)}:{text}" for text in texts)
     digest = hashlib.sha256(b"colonnade common rows" + whole.encode()).hexdigest()
     return f"{digest[:8]} {digest[8:16]}"
+
+
+def better_spelt(names: Mapping[str, Sequence[str]]) -> list[str]:
+    """How the same ids would match, in a simulation, which has all of them."""
+    forms: dict[str, Callable[[str], str]] = {
+        "without '.0' at the end": lambda text: re.sub(r"\.0+$", "", text),
+        "without leading zeros": lambda text: text.lstrip("0"),
+        "whatever the case of letters ([align] casefold = true)": str.casefold,
+        "by their digits alone": lambda text: "".join(c for c in text if c.isdigit()),
+    }
+    found = []
+    for said, form in forms.items():
+        sets = [{form(one.strip()) for one in own} - {""} for own in names.values()]
+        if count := len(set.intersection(*sets)):
+            found.append((count, f"{count:,} ids would be common {said}"))
+    return [said for count, said in sorted(found, key=lambda one: -one[0])]
 
 
 def common_in_clear(names: Mapping[str, Sequence[str]], options: Alignment) -> dict[str, Tensor]:

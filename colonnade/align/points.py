@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from colonnade.align.ids import doubts
 from colonnade.align.lists import Lists
 from colonnade.errors import DataError, Untrusted
 from colonnade.wire import Kind, Peer
@@ -86,8 +87,18 @@ def rank(text: str) -> bytes:
     return hashlib.sha256(b"colonnade psi 1 order" + text.encode()).digest()
 
 
-def too_few(me: str, names: Sequence[str], minimum: int) -> DataError:
+def too_few(me: str, names: Sequence[str], minimum: int, texts: Sequence[str]) -> DataError:
+    """texts: this party's own ids"""
     return DataError(
         f"'{me}': fewer than {minimum} rows are common to {', '.join(names)}, so nobody learns "
-        "which. Do all use the same ids, written alike? If so, lower 'minimum' at all parties"
+        f"which. {written_alike(texts)} If they are, lower 'minimum' at all parties"
+    )
+
+
+def written_alike(texts: Sequence[str]) -> str:
+    """What to look for where few rows or none are common, by this party's own ids."""
+    found = "".join(f" Here {said}." for said in doubts(texts))
+    return (
+        "Are the ids the same ones, and written alike at all parties? Compare a few that both "
+        f"know: leading zeros, dashes, capital letters ([align] casefold), '.0' at the end.{found}"
     )

@@ -25,7 +25,7 @@ from colonnade.align import lists, many, opening, points
 from colonnade.align.ids import normalise
 from colonnade.align.many import rows_of_many
 from colonnade.align.opening import Alignment, open_with
-from colonnade.align.points import by_rank, too_few
+from colonnade.align.points import by_rank, too_few, written_alike
 from colonnade.align.two import rows_of_two
 from colonnade.errors import MethodError
 from colonnade.role.party import Party
@@ -33,6 +33,7 @@ from colonnade.wire import Kind, Peer
 
 OF_TWO = (opening.OPENING, lists.ANNOUNCEMENT, points.POINTS, points.PLACES)
 KINDS = (*OF_TWO, many.TABLE, many.COUNT, many.COMMON)
+FEW = 0.1  # of the smallest set; fewer common rows are worth a remark
 EXPERIMENTAL = (
     "the common rows of three parties or more were found by an experimental protocol: its parts "
     "are published, and nobody has proved or reviewed how they are put together"
@@ -57,10 +58,15 @@ async def common_rows(
     opened = await open_with(me, peers, len(texts), options)  # 1.
     sizes, minimum = opened.sizes, options.minimum
     if min(sizes.values()) < minimum:
-        raise too_few(me.name, sorted(sizes), minimum)
+        raise too_few(me.name, sorted(sizes), minimum, texts)
     if len(peers) == 1:  # 2.
         rows = await rows_of_two(me, peers[0], texts, sizes[peers[0].name], minimum)
     else:
         me.remark(EXPERIMENTAL)
         rows = await rows_of_many(me, peers, texts, sizes, opened.shared, minimum)
+    if len(rows) < FEW * min(sizes.values()):
+        me.remark(
+            f"'{me.name}': {len(rows):,} of {len(texts):,} rows are common to all. "
+            f"{written_alike(texts)}"
+        )
     return by_rank(rows.tolist(), texts)  # 3.

@@ -52,7 +52,7 @@ async def rows_of_two(
     own = await lists.exchange(POINTS, other, answer, other, (len(texts), WIDTH))  # 2.
     common = places_of(own, me.name, other.name).keys() & place_of.keys()  # 3.
     if len(common) < minimum:
-        raise too_few(me.name, sorted([me.name, other.name]), minimum)
+        raise too_few(me.name, sorted([me.name, other.name]), minimum, texts)
     places = np.array([place_of[point] for point in common], np.int64)
     found = await exchange_places(lists, other, places, other, len(common), len(texts))  # 4.
     rows: Indices = order[found]

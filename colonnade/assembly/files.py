@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from colonnade import data
-from colonnade.align import normalise
+from colonnade.align import doubts, normalise
 from colonnade.align.phase import COMMON, common_in_clear
 from colonnade.assembly.cast import Assembly, assembled, schedule_of
 from colonnade.assembly.holding import (
@@ -68,6 +68,7 @@ def from_file(
                 split, None, None, ids_of(ids), len(ids), path.name, sha256=sha256_of(path)
             )
         own = read(file, folder)
+        warnings += _doubted(party, own.ids, settings)
         if labelled and own.labels is None:
             raise DataError(
                 f"{path} has no '{file.label or LABEL}', and this party holds the labels: "
@@ -145,6 +146,8 @@ def from_files(config: Config) -> Assembly:
         for party in labelled
         if party not in using
     ]
+    for party, own in found.items():
+        warnings += _doubted(party, own.ids, config)
     facts = assembly.data | {"files_sha256": hashes}
     return replace(assembly, data=facts, warnings=tuple(warnings))
 
@@ -166,18 +169,18 @@ def read_all(
     files: Mapping[str, OwnFile], *, like: Mapping[str, tuple[Column, ...]] | None = None
 ) -> dict[str, Own]:
     """Read every party's file; the mistakes of all files are reported at once."""
-    found, problems = dict[str, Own](), list[DataError]()
+    found, errors = dict[str, Own](), list[DataError]()
     for party, file in files.items():
         try:
             with of(party):
                 found[party] = read(file, Path(), like=None if like is None else like[party])
         except DataError as error:
-            problems.append(error)
-    if len(problems) == 1:
-        raise problems[0]
-    if problems:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if problems := [problem for error in errors for problem in error.problems]:
         listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise DataError(f"{len(problems)} mistakes in the parties' files{listed}")
+        raise DataError(f"{len(problems)} mistakes in the parties' files{listed}", problems)
     return found
 
 
@@ -260,6 +263,11 @@ def _holding(
         if y is not None and not settings.found.method.rows.own_labels:
             data.check_labels(y[where["train"]], classes)
     return Holding(splits, own.columns)
+
+
+def _doubted(party: str, ids: list[str], settings: Config) -> list[str]:
+    """What looks wrong with ids that others' ids are compared with."""
+    return [f"'{party}': {said}" for said in doubts(ids)] if settings.align is not None else []
 
 
 def _codes(path: Path, labels: list[str], classes: tuple[str, ...]) -> Tensor:

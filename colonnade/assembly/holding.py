@@ -40,7 +40,8 @@ def of(name: str) -> Iterator[None]:
     try:
         yield
     except DataError as error:
-        raise type(error)(f"party '{name}': {error}") from error
+        each = [f"party '{name}': {problem}" for problem in error.problems]
+        raise type(error)(f"party '{name}': {error}", each) from error
 
 
 def held_out_ids(train: Split, share: float, seed: int) -> Tensor:

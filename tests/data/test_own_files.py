@@ -282,7 +282,7 @@ WRONG: dict[str, tuple[str, dict[str, Any], list[str]]] = {
     "too few cells": ("id,a,b\n1,2,3\n2,3\n", {}, [", line 3: 2 cells", "has 3"]),
     "same id": (
         "id,a\n1,2\nc7,3\n2,4\n\n c7 ,5\n2,6\n", {},
-        [", line 3 and line 6, column 'id'", "both have the id 'c7'", "1 more ids"],
+        [", line 3 and line 6, column 'id'", "both have the same id", "1 more ids"],
     ),
     "no id in a row": ("id,a\n1,2\n ,3\n", {}, [", line 3, column 'id'", "the id is empty"]),
     "some labels": (
@@ -379,11 +379,11 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         given(tmp_path, "id,a\n1,2\n2," + "x" * 200_000)
 
 
-def test_few_ids_are_shown(tmp_path: Path) -> None:
+def test_no_id_is_shown(tmp_path: Path) -> None:
     text = "id,a\n" + "secret-1,1\nsecret-2,1\nsecret-3,1\nsecret-4,1\n" * 3
     with pytest.raises(DataError, match=r"and 3 more ids") as caught:
         given(tmp_path, text)
-    assert str(caught.value).count("secret") == 1
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -261,7 +261,7 @@ def test_without_a_minimum_nothing_in_common_is_still_an_error(tmp_path: Path) -
     file.write_text(file.read_text() + "[align]\nminimum = 0\n")
     shop = tmp_path / "shop.csv"
     shop.write_text(shop.read_text().replace("person", "client"))
-    with pytest.raises(ColonnadeError, match=r"no row is common to all\. Do all parties use"):
+    with pytest.raises(ColonnadeError, match=r"no row is common to all\. Are the ids the same"):
         colonnade.run(file, out=tmp_path / "run")
 
 

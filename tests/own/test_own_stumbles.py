@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 import pytest
-from test_own_runs import ROWS, tables, write
+from test_own_runs import OVER, ROWS, common, tables, write
 
 import colonnade
 from colonnade import assembly, config, report
@@ -17,7 +17,7 @@ from colonnade.data import own
 from colonnade.data.own import OwnFile
 from colonnade.deploy import doctor
 from colonnade.deploy.setup import read_rows
-from colonnade.errors import ConfigError, DataError, RunError
+from colonnade.errors import ColonnadeError, ConfigError, DataError, RunError
 
 
 def with_labels(folder: Path, column: str = "label", **changes: str) -> Path:
@@ -116,6 +116,73 @@ def test_the_report_says_it_once(tmp_path: Path) -> None:
 def test_the_sentence_about_a_party_alone(tmp_path: Path) -> None:
     result = colonnade.run(write(tmp_path, method='"local"'), out=tmp_path / "run")
     assert report.sentences(result.content).startswith("bank trained alone on its own file.")
+
+
+# ---- ids that programs have changed, and files with several mistakes
+
+
+def as_decimals(file: Path, party: str) -> Path:
+    """The same ids as numbers: 17 at one party, 17.0 at the other, as tables with gaps are."""
+    for name in ("bank", "shop"):
+        path = file.parent / f"{name}.csv"
+        text = path.read_text().replace("person ", "")
+        if name == party:
+            head, *lines = text.splitlines()
+            text = "\n".join([head, *(line.replace(",", ".0,", 1) for line in lines)])
+        path.write_text(text)
+    return file
+
+
+def test_ids_that_were_saved_as_decimals(tmp_path: Path) -> None:
+    """They match nothing; each party is told of its own file, and one machine how they would."""
+    file = as_decimals(write(tmp_path), "shop")
+    checks = doctor.examine_run(file)
+    (match,) = [c for c in checks if c.about == "alignment"]
+    assert match.verdict == "problem" and "0 rows are common" in match.found
+    assert match.move.startswith(f"{OVER} ids would be common without '.0' at the end")
+    with pytest.raises(ColonnadeError, match=r"Here 120 of 120 ids end in '\.0'"):
+        colonnade.run(file, out=tmp_path / "run")
+    settings = config.load({"method": "splitnn", "parties": {"bank": {}, "shop": {}}, "align": {}})
+    for party, said in (("shop", 1), ("bank", 0)):
+        own_rows = OwnFile(str(tmp_path / f"{party}.csv"), id="customer", label="")
+        found = assembly.from_file(own_rows, party, settings, labelled=False)
+        assert len([w for w in found.warnings if "120 of 120 ids end in '.0'" in w]) == said
+        assert not any("17" in warning for warning in found.warnings)  # no id is told
+
+
+@pytest.mark.parametrize(("mended", "remarked"), [(11, True), (40, False)])
+def test_few_common_rows_are_worth_a_remark(tmp_path: Path, mended: int, remarked: bool) -> None:
+    """A tenth of the smaller set, or more, is not."""
+    file = as_decimals(write(tmp_path), "shop")
+    shop, known = tmp_path / "shop.csv", [one.removeprefix("person ") for one in common()]
+    text = shop.read_text()
+    for one in known[:mended]:
+        text = text.replace(f"\n{one}.0,", f"\n{one},")
+    shop.write_text(text)
+    file.write_text(file.read_text() + "[align]\nminimum = 2\n[data]\ntest = 0.4\n")
+    result = colonnade.run(file, out=tmp_path / "run").content
+    assert result["data"]["common_rows"] == mended
+    said = [one for one in result["warnings"] if "rows are common to all" in one]
+    assert len(said) == 2 * remarked
+    assert sum(f"{120 - mended} of 120 ids end in '.0'" in one for one in said) == remarked
+
+
+def test_all_that_is_wrong_with_a_file_is_said_at_once(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    bank = tmp_path / "bank.csv"
+    rows = [line.split(",") for line in bank.read_text().splitlines()]
+    rows[3][0] = rows[2][0]
+    rows[4][1], rows[5][2], rows[6][4] = "12O", "inf", ""
+    bank.write_text("\n".join(map(",".join, rows)))
+    found = [c.found for c in doctor.examine_run(file) if c.verdict == "problem"]
+    words = ["both have the same id", "'12O' is not a number", "infinite", "there is no label"]
+    assert len(found) == len(words)
+    for said in words:
+        assert sum(said in text for text in found) == 1
+    assert rows[2][0] not in "".join(found)  # an error may be read by others
+    with pytest.raises(DataError) as caught:
+        colonnade.run(file, out=tmp_path / "run")
+    assert all(said in str(caught.value) for said in words)
 
 
 # ---- one organisation's own file

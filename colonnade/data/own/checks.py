@@ -3,15 +3,41 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.data.own.phrases import short
 from colonnade.data.own.settings import OwnFile
 from colonnade.data.own.table import ABSENT, TableFile
 from colonnade.data.types import Column
 from colonnade.errors import DataError
+
+
+class Mistakes:
+    """What is wrong with a file, gathered so that all of it is said at once."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._found = path, list[DataError]()
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Keep an error that is raised inside, and go on."""
+        try:
+            yield
+        except DataError as error:
+            self._found.append(error)
+
+    def tell(self) -> None:
+        """Raise what was found, if anything was."""
+        if len(self._found) == 1:
+            raise self._found[0]
+        if self._found:
+            problems = [str(error) for error in self._found]
+            listed = "".join(f"\n  - {problem}" for problem in problems)
+            raise DataError(f"{len(problems)} mistakes in {self._path}{listed}", problems)
 
 
 def check_missing(
@@ -41,8 +67,8 @@ def check_ids(table: TableFile, name: str, ids: list[str]) -> None:
     others = sum(count > 1 for count in counts.values()) - 1
     more = f", and {others:,} more ids come more than once" if others else ""
     raise DataError(
-        f"{where.format(f'{table.place(row)} and {again}')}: both have the id {short(twice)}"
-        f"{more}. Ids must be unique"
+        f"{where.format(f'{table.place(row)} and {again}')}: both have the same id{more}. Ids "
+        "must be unique: remove one of the rows, or name another column by `id`, or --id"
     )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from colonnade.data.own.checks import check_ids, check_missing, checked_labels
+from colonnade.data.own.checks import Mistakes, check_ids, check_missing, checked_labels
 from colonnade.data.own.csv import Csv
 from colonnade.data.own.images import read_images
 from colonnade.data.own.numbers import numbers_of
@@ -39,12 +39,17 @@ def _read_table(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None 
     first = numbers_of(table, file.id, label, features)
     if not first.ids:
         raise DataError(f"{path} has no rows: nothing follows the names of the columns")
-    check_ids(table, file.id, first.ids)
-    labels = checked_labels(table, label, first.labels, some=like is not None)
+    mistakes, labels = Mistakes(path), None
+    with mistakes.one():
+        check_ids(table, file.id, first.ids)
+    with mistakes.one():
+        labels = checked_labels(table, label, first.labels, some=like is not None)
     known = {column.name: column for column in like or ()}
-    columns, kinds = typed(table, features, first, known)
+    columns, kinds = typed(table, features, first, known, mistakes)
     for place, column in enumerate(columns):
-        check_missing(table, file, column, first.x[:, place])
+        with mistakes.one():
+            check_missing(table, file, column, first.x[:, place])
+    mistakes.tell()
     if file.missing == "mean":  # in all numeric columns: later rows may lack what these have
         columns = [c if c.categories else Column(c.name, missing=True) for c in columns]
     notes = [f"{len(first.ids):,} rows, {form}, ids in '{file.id}'"]

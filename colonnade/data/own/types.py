@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from colonnade.data.own.checks import Mistakes
 from colonnade.data.own.numbers import ABSENT_NUMBER, First, Texts, as_number
 from colonnade.data.own.phrases import leave_out, setting, short
 from colonnade.data.own.table import TableFile
@@ -23,54 +24,79 @@ _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 
 def typed(
-    table: TableFile, features: list[str], first: First, known: dict[str, Column]
+    table: TableFile,
+    features: list[str],
+    first: First,
+    known: dict[str, Column],
+    mistakes: Mistakes,
 ) -> tuple[list[Column], list[str]]:
     """Columns and a description of their types; text in `first.x` becomes codes, or 0 and 1."""
     columns = [Column(name) for name in features]
     kinds = ["number"] * len(features)
     places: list[int] = []
     for place, (name, seen) in enumerate(zip(features, first.texts, strict=True)):
-        if name in known and known[name].categories:
-            places.append(place)
-        elif seen.count:
-            rare = seen.count < _SLIPS * (seen.count + seen.numbers)
-            if rare or (seen.count == 1 and seen.numbers):
-                raise slip(table, name, seen)
-            places.append(place)
-        elif seen.infinite >= 0:
-            raise DataError(
-                f"{table.path}, {table.place(seen.infinite)}, column '{name}': the number is "
-                "infinite, or beyond 3e38. Correct it, or leave the cell empty"
-            )
-        elif not seen.numbers and not known:
-            raise DataError(
-                f"{table.path}, column '{name}': there is no value at all. {leave_out(name)}"
-            )
+        with mistakes.one():
+            if _is_text(table, name, seen, known):
+                places.append(place)
     if not places:
         return columns, kinds
-    found = codes_of(table, features, first, places, known)
-    for place, codes in zip(places, found, strict=True):
-        name = features[place]
-        coded = first.x[:, place]
-        if name in known and known[name].categories:
-            columns[place] = known[name]
-            kinds[place] = f"{len(known[name].categories)} categories of training"
-            if strangers := int((coded == -2).sum()):
-                kinds[place] += f", {strangers:,} rows have an unknown one"
-            continue
-        texts = sorted(codes.keys() - {""})
-        if {text.casefold() for text in texts} <= _TRUTH.keys() | ABSENT_NUMBER:
-            truth = [_TRUTH.get(text.casefold(), np.nan) for text in codes if text]
-            meant = np.array([*truth, np.nan])
-            kinds[place] = "truth value"
-        else:
-            _check_categories(table, name, texts, first, place, known)
-            ranks = {text: rank for rank, text in enumerate(texts)}
-            meant = np.array([*(ranks[text] for text in codes if text), -1])
-            columns[place] = Column(name, tuple(texts))
-            kinds[place] = "1 category" if len(texts) == 1 else f"{len(texts)} categories"
-        coded[:] = meant[coded.astype(np.int64)]  # -1, the last: absent
+    for place, codes in codes_of(table, features, first, places, known, mistakes).items():
+        with mistakes.one():
+            _code(table, features, first, place, codes, known, columns, kinds)
     return columns, kinds
+
+
+def _is_text(table: TableFile, name: str, seen: Texts, known: dict[str, Column]) -> bool:
+    """Whether a column is to be read as text; an error if it is neither text nor numbers."""
+    if name in known and known[name].categories:
+        return True
+    if seen.count:
+        rare = seen.count < _SLIPS * (seen.count + seen.numbers)
+        if rare or (seen.count == 1 and seen.numbers):
+            raise slip(table, name, seen)
+        return True
+    if seen.infinite >= 0:
+        raise DataError(
+            f"{table.path}, {table.place(seen.infinite)}, column '{name}': the number is "
+            "infinite, or beyond 3e38. Correct it, or leave the cell empty"
+        )
+    if not seen.numbers and not known:
+        raise DataError(
+            f"{table.path}, column '{name}': there is no value at all. {leave_out(name)}"
+        )
+    return False
+
+
+def _code(
+    table: TableFile,
+    features: list[str],
+    first: First,
+    place: int,
+    codes: dict[str, int],
+    known: dict[str, Column],
+    columns: list[Column],
+    kinds: list[str],
+) -> None:
+    """Turn the numbered texts of one column into a truth value or into categories."""
+    name, coded = features[place], first.x[:, place]
+    if name in known and known[name].categories:
+        columns[place] = known[name]
+        kinds[place] = f"{len(known[name].categories)} categories of training"
+        if strangers := int((coded == -2).sum()):
+            kinds[place] += f", {strangers:,} rows have an unknown one"
+        return
+    texts = sorted(codes.keys() - {""})
+    if {text.casefold() for text in texts} <= _TRUTH.keys() | ABSENT_NUMBER:
+        truth = [_TRUTH.get(text.casefold(), np.nan) for text in codes if text]
+        meant = np.array([*truth, np.nan])
+        kinds[place] = "truth value"
+    else:
+        _check_categories(table, name, texts, first, place, known)
+        ranks = {text: rank for rank, text in enumerate(texts)}
+        meant = np.array([*(ranks[text] for text in codes if text), -1])
+        columns[place] = Column(name, tuple(texts))
+        kinds[place] = "1 category" if len(texts) == 1 else f"{len(texts)} categories"
+    coded[:] = meant[coded.astype(np.int64)]  # -1, the last: absent
 
 
 def codes_of(
@@ -79,24 +105,31 @@ def codes_of(
     first: First,
     places: list[int],
     known: dict[str, Column],
-) -> list[dict[str, int]]:
-    """Number these columns' texts, in `first.x`, as they appear; -1: absent, -2: unknown."""
+    mistakes: Mistakes,
+) -> dict[int, dict[str, int]]:
+    """Number these columns' texts, in `first.x`, as they appear; -1: absent, -2: unknown. Columns
+    with too many texts are not in the answer."""
+    found: dict[int, dict[str, int]] = {place: {"": -1} for place in places}
+    fixed = {p for p in places if features[p] in known and known[features[p]].categories}
+    for place in fixed:
+        found[place] |= {text: at for at, text in enumerate(known[features[place]].categories)}
     names = [features[place] for place in places]
-    fixed = [name in known and bool(known[name].categories) for name in names]
-    found: list[dict[str, int]] = [{"": -1} for _ in names]
-    for name, codes, is_fixed in zip(names, found, fixed, strict=True):
-        if is_fixed:
-            codes |= {text: code for code, text in enumerate(known[name].categories)}
     start = 0
     for piece in table.pieces(names, names):
         end = start + len(piece[0])
-        for place, cells, codes, is_fixed in zip(places, piece, found, fixed, strict=True):
-            texts = [str(cell).strip() for cell in cells]
-            if not is_fixed:
+        for place, cells in zip(places, piece, strict=True):
+            if place not in found:
+                continue
+            codes, texts = found[place], [str(cell).strip() for cell in cells]
+            if place not in fixed:
                 for text in dict.fromkeys(texts):
                     codes.setdefault(text, len(codes) - 1)
                 if len(codes) > MOST_CATEGORIES + 1:
-                    _check_categories(table, features[place], list(codes)[1:], first, place, known)
+                    with mistakes.one():
+                        name, seen = features[place], list(codes)[1:]
+                        _check_categories(table, name, seen, first, place, known)
+                    del found[place]
+                    continue
             first.x[start:end, place] = [codes.get(text, -2) for text in texts]
         start = end
     return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -65,8 +64,10 @@ def _without_code(path: Path, mine: Mine | None) -> Iterator[Check]:
         yield from mistakes(case.mine.policy)
     if case.mine.rows is not None:
         rows, about_rows = data(case)
-        said = f"{rows.source} can be read: {rows.count:,} rows" if rows is not None else ""
-        yield replace(about_rows, verdict="ok", found=said, move="") if said else about_rows
+        if rows is not None:
+            said = f"{rows.source} can be read: {rows.count:,} rows"
+            about_rows = [Check("data", "ok", said)]
+        yield from about_rows
     yield from alignment(case)
     yield disk(case.out)
 
@@ -75,7 +76,7 @@ def _party(case: Case) -> list[Check]:
     """One party's own files, its machine, and whom it would talk to."""
     rows, about_rows = data(case)  # which the policy's limits refer to
     policy, about_policy = permissions(case, rows)
-    found = [*certificates(case), *key_files(case), signing_key(case), *about_policy, about_rows]
+    found = [*certificates(case), *key_files(case), signing_key(case), *about_policy, *about_rows]
     found += [*forecast(case, policy, rows), *alignment(case)]
     if rows is not None and no_problem(found):
         found.append(together(case, rows, policy))

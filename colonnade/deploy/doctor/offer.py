@@ -74,23 +74,23 @@ def forecast(case: Case, policy: Policy | None, rows: OwnRows | None) -> Iterato
             yield Check("width", "note", said, move)
 
 
-def data(case: Case) -> tuple[OwnRows | None, Check]:
+def data(case: Case) -> tuple[OwnRows | None, list[Check]]:
     """The party's rows, as far as they can be read."""
     brings = case.federation.role(case.me.name).rows
     if case.mine.rows is None and brings:
-        return None, Check("data", "warning", "not looked at", "give --data FILE")
+        return None, [Check("data", "warning", "not looked at", "give --data FILE")]
     if not brings:
         role = case.federation.cast[case.me.name]
         said = f"'{case.me.name}' plays '{role}', which brings no rows"
         if case.mine.rows is not None:
-            return None, Check("data", "problem", said, "omit --data")
-        return no_rows(), Check("data", "ok", said)
+            return None, [Check("data", "problem", said, "omit --data")]
+        return no_rows(), [Check("data", "ok", said)]
     assert case.mine.rows is not None
     try:
         rows = case.mine.rows(case.federation)
     except ColonnadeError as error:
         move = "correct the file, or say with --data, --id and --label what is meant"
-        return None, Check("data", "problem", str(error), move)
+        return None, [Check("data", "problem", said, move) for said in problems(error)]
     parts = ", ".join(f"{len(split):,} for {key}" for key, split in rows.splits.items())
     said = f"{rows.source}: {rows.count:,} rows ({parts}), {rows.width} numbers each"
     if rows.task is not None and rows.task.classes:
@@ -104,10 +104,9 @@ def data(case: Case) -> tuple[OwnRows | None, Check]:
             f"; ids and their order: {digest[:8]} {digest[8:16]}, must be equal everywhere: "
             "compare it by telephone"
         )
-    if rows.warnings:
-        said = "; ".join([said, *rows.warnings])
-        return rows, Check("data", "warning", said, "see whether that is meant")
-    return rows, Check("data", "ok", said)
+    found = [Check("data", "ok", said)]
+    found += [Check("data", "warning", w, "see whether that is meant") for w in rows.warnings]
+    return rows, found
 
 
 def alignment(case: Case) -> list[Check]:

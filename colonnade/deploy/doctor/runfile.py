@@ -9,7 +9,7 @@ from pathlib import Path
 from colonnade import config as configuration
 from colonnade import toml
 from colonnade.align import kinds_of, ristretto
-from colonnade.align.phase import common_in_clear, keep
+from colonnade.align.phase import better_spelt, common_in_clear, keep
 from colonnade.assembly import from_catalogue, from_files
 from colonnade.config import Config
 from colonnade.data import own
@@ -54,7 +54,8 @@ def _own_file(party: str, file: OwnFile) -> Iterator[Check]:
     try:
         notes = own.read(file, Path()).notes
     except ColonnadeError as error:
-        yield Check(party, "problem", str(error), f"correct the file, or [parties.{party}]")
+        for said in problems(error):
+            yield Check(party, "problem", said, f"correct the file, or [parties.{party}]")
         return
     yield Check(party, "ok", f"{file.data}: {notes[0]}")
     for note in notes[1:MOST_NOTES]:
@@ -80,6 +81,8 @@ def _rows_of(run: Config) -> Iterator[Check]:
             shares = ", ".join(f"{count / len(own):.0%} of {name}'s" for name, own in names.items())
             if count < run.align.minimum:
                 move = "are the ids the same ones, written alike? [align] minimum sets the limit"
+                if better := better_spelt(names):
+                    move = f"{better[0]}: write them alike in all files"
                 said = f"{count} rows are common, fewer than the minimum of {run.align.minimum}"
                 yield Check("alignment", "problem", said, move)
                 return
