@@ -29,6 +29,7 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import MethodError
+from colonnade.version import installing
 
 DOMAIN = b"colonnade psi 1 ristretto255\0"
 ORDER = 2**252 + 27742317777372353535851937790883648493
@@ -51,7 +52,7 @@ def library() -> Any:
     except ImportError as error:
         raise MethodError(
             f"to find the common rows a package is needed that is not installed ({error})",
-            "pip install '.[psi]' in a checkout of Colonnade, else 'colonnade[psi]'",
+            installing("psi"),
         ) from error
 
 

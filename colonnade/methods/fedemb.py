@@ -124,7 +124,7 @@ class FedEmb:
 
     @property
     def epochs(self) -> int:
-        """Of all rounds after the local phase: the first needs none, and ends the first epoch."""
+        """Of all rounds after the local phase: the first ends the first epoch."""
         return 1 + (self.rounds - 1) * self.later_epochs
 
     @property
@@ -301,10 +301,10 @@ def models_of(me: Party, cfg: FedEmb) -> tuple[nn.Module, nn.Module]:
 def cast(parties: Sequence[str], holder: str, options: FedEmb) -> dict[str, str]:
     clients = {name: "client" for name in parties if name != SERVER}
     if len(clients) < 2:
-        raise MethodError(
-            f"fedemb joins the networks of at least two clients; here: {len(clients)}"
-            + (f" beside '{SERVER}', which is the one that brings nothing" * (SERVER in parties))
-        )
+        beside = f" beside '{SERVER}', which is the one that brings nothing" * (SERVER in parties)
+        here = f"{len(clients)}{beside}"
+        raise MethodError(f"fedemb joins the networks of at least two clients; here: {here}")
+    options.release.require()
     return clients | {SERVER: "server"}
 
 

@@ -41,6 +41,7 @@ from torch import Tensor
 from colonnade.errors import BudgetSpent, Diverged, MethodError
 from colonnade.privacy.grouping import Grouping
 from colonnade.privacy.noise import secret_laplace
+from colonnade.version import installing
 
 ROUNDING = 1e-9  # 0.1 + 0.1 + 0.1 is within 0.3
 Releases = Sequence[Sequence[float]]  # (ε, how often), …
@@ -93,6 +94,15 @@ def release(
     return secret_laplace(means, scale[:, None], secret, number)
 
 
+def require() -> None:
+    """Refuse a budget where the package that counts it is not installed."""
+    if importlib.util.find_spec("dp_accounting") is None:
+        raise MethodError(
+            "a privacy budget is counted by dp-accounting, which is not installed",
+            installing("dp"),
+        )
+
+
 @dataclass(frozen=True)
 class Budget:
     """(ε, δ) for all releases of the same rows together, and how much of it is spent.
@@ -108,11 +118,7 @@ class Budget:
         _check_positive("epsilon", self.epsilon)
         if not 0 <= self.delta < 1:
             raise ValueError(f"delta = {self.delta}: from 0 to less than 1")
-        if importlib.util.find_spec("dp_accounting") is None:
-            raise MethodError(
-                "a privacy budget is counted by dp-accounting, which is not installed. Install it "
-                "with `pip install 'colonnade[dp]'`"
-            )
+        require()
 
     @property
     def spent(self) -> float:

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from colonnade.errors import MethodError
 from colonnade.privacy.paillier import PaillierHolder, PaillierMultiplier
+from colonnade.version import installing
 
 SCHEMES = ("none", "paillier")
 REMOVED = {
@@ -79,8 +80,8 @@ def require(encryption: str) -> None:
     library = LIBRARIES.get(encryption)
     if library is not None and importlib.util.find_spec(library) is None:
         raise MethodError(
-            f"encryption = '{encryption}' needs the package '{library}', which is not installed: "
-            "pip install 'colonnade[he]'"
+            f"encryption = '{encryption}' needs the package '{library}', which is not installed",
+            installing("he"),
         )
 
 

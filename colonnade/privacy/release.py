@@ -27,6 +27,7 @@ from torch import Tensor
 
 from colonnade.errors import BudgetSpent, ColonnadeError, ConfigError
 from colonnade.journal import Releases
+from colonnade.privacy import budget
 from colonnade.privacy.budget import Budget, release
 from colonnade.privacy.grouping import (
     Grouping,
@@ -78,6 +79,11 @@ class Release:
         """What a party may send to others for its releases, beside the releases."""
         shared = self.grouping == "kmeans" and self.alike and self.groups
         return [READY] * (self.epsilon > 0) + [MEMBERSHIP] * bool(shared)
+
+    def require(self) -> None:
+        """Refuse, before a run, what needs a package that is not installed."""
+        if self.epsilon:
+            budget.require()
 
     def check(self, me: Party) -> None:
         """Refuse, before anything is trained, settings that a crash would make unsafe."""

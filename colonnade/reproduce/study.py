@@ -41,6 +41,7 @@ from colonnade.errors import DataError, InputError
 from colonnade.methods.parts import enrichment as enrich
 from colonnade.methods.parts.enrichment import Enricher
 from colonnade.privacy import fedsvd
+from colonnade.version import installing
 
 TESTED = 0.2  # of the rows
 FEW = 100  # labels of lr100
@@ -390,8 +391,8 @@ def classifier(name: str, seed: int) -> Any:
             from xgboost import XGBClassifier
         except ImportError:
             raise InputError(
-                "the classifier xgboost needs its package: pip install 'colonnade[xgboost]', or "
-                "omit it with --only"
+                f"the classifier xgboost needs its package: {installing('xgboost')}; or omit it "
+                "with --only"
             ) from None
         return XGBClassifier(n_jobs=1, random_state=seed)
     from sklearn.linear_model import LogisticRegression

@@ -30,6 +30,7 @@ from colonnade.journal import Journal, Tally, default_place
 from colonnade.net import certs
 from colonnade.net.mesh import Keys, Mesh
 from colonnade.results import folder
+from colonnade.version import installing
 
 Usage = namedtuple("Usage", "total used free")
 NEEDED = {"bank": "[allow.gradient]\n", "shop": "[allow.embedding]\n"}
@@ -533,7 +534,7 @@ def test_an_alignment_without_its_package(two: Two, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "rbcl", None)
     check = two.only("shop", "alignment")
     assert check.verdict == "problem" and "not installed" in check.found
-    assert "pip install '.[psi]' in a checkout" in check.move
+    assert check.move == installing("psi")
 
 
 def test_a_policy_for_all_in_the_federation_file(two: Two) -> None:

@@ -15,6 +15,7 @@ from colonnade.data.own import table
 from colonnade.data.own.phrases import leave_out, setting
 from colonnade.data.own.table import Cells, unreadable
 from colonnade.errors import DataError
+from colonnade.version import installing
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Parquet:
             parquet = import_module("pyarrow.parquet")
         except ImportError:
             raise DataError(
-                f"{path}: Parquet needs pyarrow. Install it with: pip install 'colonnade[data]'"
+                f"{path}: Parquet needs pyarrow, which is not installed: {installing('data')}"
             ) from None
         with unreadable(path):
             file = parquet.ParquetFile(path)

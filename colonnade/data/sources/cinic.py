@@ -13,6 +13,7 @@ from colonnade.data.sources.source import Download, File, Layout, Options, Sourc
 from colonnade.data.split import official
 from colonnade.data.types import Dataset
 from colonnade.errors import DataError
+from colonnade.version import installing
 
 _SHAPE = (32, 32, 3)
 
@@ -23,7 +24,7 @@ def _part(folder: Path) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
     except ImportError as error:
         raise DataError(
             "cinic10 is made of PNG files, and Pillow is not installed. "
-            "Install it with `pip install 'colonnade[data]'`."
+            f"Install it with `{installing('data')}`."
         ) from error
     paths: list[Path] = []
     labels: list[int] = []

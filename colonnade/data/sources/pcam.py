@@ -13,6 +13,7 @@ from colonnade.data.sources.source import File, Layout, Options, Source
 from colonnade.data.split import as_tensor, check_division
 from colonnade.data.types import Dataset, Split
 from colonnade.errors import DataError
+from colonnade.version import installing
 
 CLASSES = ("no tumour", "tumour")
 _ROWS = 16_000
@@ -26,7 +27,7 @@ def _draw(folder: Path, part: str, count: int, seed: int, first_id: int) -> tupl
     except ImportError as error:
         raise DataError(
             "pcam16k is made of HDF5 files, and h5py is not installed. "
-            "Install it with `pip install 'colonnade[data]'`."
+            f"Install it with `{installing('data')}`."
         ) from error
     images, labels = (folder / _NAME.format(part=part, what=what) for what in "xy")
     with reading(labels), h5py.File(labels, "r") as file:

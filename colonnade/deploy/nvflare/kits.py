@@ -28,6 +28,7 @@ from colonnade.config.federation import Federation, split_address
 from colonnade.deploy.nvflare import job, sitefile
 from colonnade.deploy.nvflare.defaults import ADMIN, SERVER
 from colonnade.errors import FederationError, RunError
+from colonnade.version import installing
 from colonnade.wire import store
 
 AUTHORITY = "authority"
@@ -124,7 +125,7 @@ def need_nvflare() -> None:
     try:
         import nvflare  # noqa: F401
     except ImportError:
-        raise RunError("NVFlare is not installed here: pip install 'colonnade[nvflare]'") from None
+        raise RunError(f"NVFlare is not installed here: {installing('nvflare')}") from None
 
 
 # ---- inner workings ------------------------------------------------------------------------------
