@@ -11,6 +11,7 @@ from torch import Tensor
 from colonnade.config import Config
 from colonnade.errors import ConfigError, DataError, unknown
 from colonnade.task import Task
+from colonnade.task.measures import problem as wrong_metric
 
 
 def task_for(config: Config, classes: Sequence[str], labels: Tensor | None = None) -> Task:
@@ -20,9 +21,12 @@ def task_for(config: Config, classes: Sequence[str], labels: Tensor | None = Non
     labels   of training rows, where somebody has them
     """
     run, classes = config.run, tuple(classes)
+    kind = Task.of(classes).kind if classes else "regression"
+    problems = [said] if run.metric and (said := wrong_metric(run.metric, kind)) else []
     if not classes:
-        return Task("regression", metric=run.metric).fitted(labels)
-    problems: list[str] = []
+        if problems:
+            raise ConfigError(problems)
+        return Task(kind, metric=run.metric).fitted(labels)
     positive, weight = min(1, len(classes) - 1), run.class_weight
     weights: Literal["none", "balanced"] | tuple[float, ...]
     if (chosen := str(run.positive)) in classes:
@@ -40,7 +44,6 @@ def task_for(config: Config, classes: Sequence[str], labels: Tensor | None = Non
         weights = tuple(weight.get(name, 1.0) for name in classes)
     if problems:
         raise ConfigError(problems)
-    kind = Task.of(classes).kind
     return Task(kind, classes, run.metric, positive, class_weight=weights)
 
 

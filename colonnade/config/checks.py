@@ -13,6 +13,7 @@ from colonnade.errors import ConfigError, unknown
 from colonnade.partition import Partition
 from colonnade.role.method import Method
 from colonnade.role.recipe import Recipe
+from colonnade.task.measures import problem as wrong_metric
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 NAME_RULE = "use letters, digits, '-' and '_', at most 64, beginning with a letter or digit"
@@ -37,9 +38,11 @@ def same_but_for_case(names: Iterable[str]) -> list[str]:
 
 
 def check_run(run: Run, problems: list[str]) -> None:
-    """Check the run's name, if it has one."""
+    """Check the run's name and metric, if it has any; an automatic task may turn out to be any."""
     if run.name:
         problems += check_name(run.name, "name")
+    if run.metric and (said := wrong_metric(run.metric, "" if run.task == "auto" else run.task)):
+        problems.append(said)
 
 
 def check_record(run: Run, found: methods.Found, more: set[str], problems: list[str]) -> None:

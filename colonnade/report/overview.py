@@ -9,6 +9,7 @@ from statistics import fmean, median
 from typing import Any
 
 from colonnade.role.recipe import RATES
+from colonnade.task.measures import MEASURES
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ def phases(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _is_loss(name: str) -> bool:
-    return not name.endswith("_accuracy") and name != "label_leak"
+    measured = name.partition("_")[2] in MEASURES  # "test_auc"
+    return not measured and not name.endswith("_accuracy") and name != "label_leak"
 
 
 def curve(

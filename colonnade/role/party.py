@@ -326,7 +326,8 @@ class Party:
             split if measure == "per_party" else f"{split}_{measure}",
             measure == "per_party",
         )
-        found = self.task.progress(outputs, labels, whole=counts)
+        weights = self.splits[split].weights
+        found = self.task.progress(outputs, labels, weights, whole=counts)
         self.log(of=of, **{f"{name}_{what}": value for what, value in found.items()})
 
     # ---- checkpoints -------------------------------------------------------------------------

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from colonnade.task.measures import measure, scored
+
 Kind = Literal["binary", "multiclass", "regression"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DEFAULT_METRIC: Mapping[Kind, str] = {
@@ -115,15 +117,29 @@ class Task:
             return outputs[:, 0].double() * self.spread + self.mean
         return outputs.float().softmax(1)
 
-    def progress(self, outputs: Tensor, labels: Tensor, *, whole: bool) -> dict[str, Tensor]:
-        """How good these outputs are, while a training goes on; whole: also the loss."""
-        found: dict[str, Tensor] = {}
+    def progress(
+        self, outputs: Tensor, labels: Tensor, weights: Tensor | None = None, *, whole: bool
+    ) -> dict[str, Tensor | float]:
+        """How good these outputs are, while a training goes on.
+
+        weights  of the rows, in every number
+        whole    also the loss, and the metric that decides, where these rows define it
+        """
+        found: dict[str, Tensor | float] = {}
+        share = None if weights is None else weights / weights.mean()  # the mean of shares is 1
         if self.kind == "regression":
-            found["rmse"] = (self.scores(outputs) - labels).square().mean().sqrt()
+            squares = (self.scores(outputs) - labels).square()
+            found["rmse"] = (squares if share is None else share * squares).mean().sqrt()
         else:
-            found["accuracy"] = (outputs.argmax(1) == labels).double().mean()
+            right = (outputs.argmax(1) == labels).double()
+            found["accuracy"] = (right if share is None else share * right).mean()
         if whole:
-            found["loss"] = self._loss(outputs, labels)
+            found["loss"] = self._loss(outputs, labels, share)
+        if whole and self.decides_by not in found:
+            scores = self.scores(outputs)
+            rows = scored(self.kind, labels, scores, weights=weights, positive=self.positive)
+            if (value := measure(self.decides_by, rows)) is not None:
+                found[self.decides_by] = value
         return found
 
     # ---- what travels ------------------------------------------------------------------------

@@ -401,6 +401,19 @@ def test_a_finished_config_takes_no_overrides() -> None:
     assert "overrides need a file" in only_problem(settings, "epochs=3")
 
 
+@pytest.mark.parametrize(
+    ("task", "metric", "said"),
+    [
+        ("auto", "acuracy", "no metric 'acuracy': did you mean 'accuracy'?"),
+        ("binary", "ece", "no metric 'ece' for two classes: did you mean 'calibration_error'?"),
+        ("regression", "auc", "this task is regression: one of rmse, mae, r2"),
+    ],
+)
+def test_a_metric_is_one_that_the_task_has(task: str, metric: str, said: str) -> None:
+    assert said in only_problem({"method": "splitnn", "task": task, "metric": metric})
+    load({"method": "splitnn", "task": "auto", "metric": "rmse"})  # the labels may be numbers
+
+
 # --- the hash -------------------------------------------------------------------------------------
 
 
