@@ -51,6 +51,7 @@ from colonnade.align.points import (
     Indices,
     exchange_places,
     places_of,
+    shown,
     shuffle,
     too_few,
 )
@@ -103,7 +104,8 @@ async def rows_of_many(
     sizes   how many ids each party brings
     shared  a secret with each other party
     """
-    mine, lists = ristretto.make(len(sizes)), Lists(me)
+    total = sum(sizes.values()) + len(texts)  # each set once, and the own one at the end
+    mine, lists = ristretto.make(len(sizes), shown(me, total)), Lists(me)
     ring = sorted(sizes)
     at = ring.index(me.name)
     by_name = {peer.name: peer for peer in peers}

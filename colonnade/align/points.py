@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from torch import Tensor
 from colonnade.align.ids import doubts
 from colonnade.align.lists import Lists
 from colonnade.errors import DataError, Untrusted
+from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
 Indices = NDArray[np.int64]
@@ -39,6 +40,18 @@ PLACES = Kind(
     about="nothing",
     varies=True,  # lists.py knows how long each is
 )
+
+
+def shown(me: Party, total: int) -> Callable[[int], None]:
+    """What tells a party's meter that it has multiplied so many points more, of so many."""
+    meter, done = me.progress.meter, 0
+
+    def tell(points: int) -> None:
+        nonlocal done
+        done += points
+        meter.points, meter.share = total, min(1.0, done / max(1, total))
+
+    return tell
 
 
 def shuffle(count: int) -> Indices:

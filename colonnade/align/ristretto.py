@@ -34,15 +34,19 @@ from colonnade.version import installing
 DOMAIN = b"colonnade psi 1 ristretto255\0"
 ORDER = 2**252 + 27742317777372353535851937790883648493
 WIDTH = 32  # bytes of a point
+TOLD = 1000  # points between two words about how far it is: 50 ms
 
 
 class NotAPoint(ValueError):
     """Bytes that are not a point, or the neutral element."""
 
 
-def make(parties: int) -> Secrets:
-    """Fresh secrets for one intersection of the sets of so many parties."""
-    return Secrets(library(), blinded=parties > 2)
+def make(parties: int, tell: Callable[[int], None] = lambda points: None) -> Secrets:
+    """Fresh secrets for one intersection of the sets of so many parties.
+
+    tell  is called now and then with how many points more have been multiplied
+    """
+    return Secrets(library(), tell, blinded=parties > 2)
 
 
 def library() -> Any:
@@ -59,8 +63,9 @@ def library() -> Any:
 class Secrets:
     """One party's key and blind. Points are rows of uint8 (n, 32), in one buffer."""
 
-    def __init__(self, rbcl: Any, *, blinded: bool) -> None:
+    def __init__(self, rbcl: Any, tell: Callable[[int], None], *, blinded: bool) -> None:
         """blinded: r differs from k, so that the last party to lock a set does not see F(S_i)."""
+        self._tell = tell
         key = 1 + secrets.randbelow(ORDER - 1)
         blind = 1 + secrets.randbelow(ORDER - 1) if blinded else key
         self._key, self._blind = _scalar(key), _scalar(blind)
@@ -94,11 +99,14 @@ class Secrets:
         points = points.contiguous()
         products = torch.empty_like(points)
         start, to, by = points.data_ptr(), products.data_ptr(), ctypes.addressof(scalar)
-        multiply = self._multiply
-        for offset in range(0, points.numel(), WIDTH):
-            # Not 0 where the bytes are not a point, or where the product is the neutral element.
-            if multiply(to + offset, by, start + offset):
-                raise NotAPoint(f"number {offset // WIDTH} is not a point of ristretto255")
+        multiply, size = self._multiply, points.numel()
+        for begin in range(0, size, TOLD * WIDTH):
+            end = min(begin + TOLD * WIDTH, size)
+            for offset in range(begin, end, WIDTH):
+                # Not 0 where the bytes are not a point, or the product is the neutral element.
+                if multiply(to + offset, by, start + offset):
+                    raise NotAPoint(f"number {offset // WIDTH} is not a point of ristretto255")
+            self._tell((end - begin) // WIDTH)
         return products
 
 

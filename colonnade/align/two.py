@@ -32,7 +32,15 @@ import numpy as np
 
 from colonnade.align import ristretto
 from colonnade.align.lists import Lists
-from colonnade.align.points import POINTS, Indices, exchange_places, places_of, shuffle, too_few
+from colonnade.align.points import (
+    POINTS,
+    Indices,
+    exchange_places,
+    places_of,
+    shown,
+    shuffle,
+    too_few,
+)
 from colonnade.align.ristretto import WIDTH
 from colonnade.role.party import Party
 from colonnade.wire import Peer
@@ -42,7 +50,7 @@ async def rows_of_two(
     me: Party, other: Peer, texts: Sequence[str], count: int, minimum: int
 ) -> Indices:
     """The common rows, in a random order; the other party brings `count` ids."""
-    mine, lists = ristretto.make(2), Lists(me)
+    mine, lists = ristretto.make(2, shown(me, len(texts) + count)), Lists(me)
     order = shuffle(len(texts))
     with me.timing("alignment"):
         hidden = mine.hide([texts[row] for row in order]).numpy()

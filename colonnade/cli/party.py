@@ -161,9 +161,8 @@ class Events(Observer):
 
         def watch() -> None:
             while not self._ended.wait(METER_SECONDS):
-                self._write(
-                    {"meter": [meter.phase, meter.share, meter.epochs], "bytes": ledger.bytes}
-                )
+                now = [meter.phase, meter.share, meter.epochs, meter.points]
+                self._write({"meter": now, "bytes": ledger.bytes})
 
         threading.Thread(target=watch, daemon=True).start()
 

@@ -59,7 +59,16 @@ class Progress(Observer):
         shown = {k: v for k, v in numbers.items() if k == "loss" or k.endswith("accuracy")}
         cells += [_metric(name, value) for name, value in (shown or numbers).items()]
         cells += [units.size(self._ledger.bytes), units.duration(row["seconds"])]
-        self._console.print(Text("  ".join(cells)))
+        self._console.print(Text(self._fitting(cells)), soft_wrap=True)  # one line in a log, too
+
+    def _fitting(self, cells: list[str]) -> str:
+        """One line: on a narrow screen without the time of the epoch, then without bytes, and then
+        with the last of several numbers only."""
+        tries = [cells]
+        if self._console.is_terminal:
+            tries += [cells[:-1], cells[:-2], [*cells[:2], *cells[-3:-2]]]
+        lines = ["  ".join(one) for one in tries]
+        return next((line for line in lines if len(line) <= self._console.width), lines[-1])
 
     def note(self, text: str) -> None:
         self._console.print(Text(f"  {text}"), soft_wrap=True)
@@ -70,17 +79,20 @@ class Progress(Observer):
             self._live = None
 
     def _bar(self) -> Text:
-        running = [(m.share, m.phase, m.epochs) for m in self._meters.values() if m.phase]
+        running = [(m.share, m.phase, m.epochs, m.points) for m in self._meters.values() if m.phase]
         # Those who wait for others stand at the beginning or the end of a phase.
         inside = [one for one in running if 0 < one[0] < 1]
-        share, phase, epochs = min(inside or running, default=(0.0, "preparing", 1))
+        share, phase, epochs, points = min(inside or running, default=(0.0, "preparing", 1, 0))
         elapsed = time.perf_counter() - self._start
         left = f"{units.duration(elapsed / share * (1 - share))} left" if share > 0.05 else ""
         full = round(share * BAR)
         epoch = min(int(share * epochs) + 1, epochs)
+        where = f"{epoch}/{epochs}"
+        if points:
+            where = f"{round(share * points):,} of {points:,} points"
         return Text(
             f"  {'━' * full}{'╌' * (BAR - full)} {100 * share:3.0f} %  "
-            f"{phase} {epoch}/{epochs}  {units.size(self._ledger.bytes)}  {left}"
+            f"{phase} {where}  {units.size(self._ledger.bytes)}  {left}"
         )
 
 

@@ -377,7 +377,7 @@ class _Supervisor:
                 self.observer.epoch(child.name, event["epoch"])
             if "meter" in event:
                 meter = self.meters[child.name]
-                meter.phase, meter.share, meter.epochs = event["meter"]
+                meter.phase, meter.share, meter.epochs, meter.points = event["meter"]
 
     def _stop(self) -> None:
         """Let all save themselves; the hub's process tells the others, if they listen to it."""

@@ -29,6 +29,7 @@ class Meter:
     phase: str = ""
     share: float = 0.0  # of that phase
     epochs: int = 1  # of that phase
+    points: int = 0  # of an alignment, of which the share is done; 0: it is none
 
 
 class Progress:
@@ -74,7 +75,7 @@ class Progress:
         if place[1] == 0:
             self._restore_random()
         self.meter.phase, self.meter.share = phase, place[0] / count
-        self.meter.epochs = count
+        self.meter.epochs, self.meter.points = count, 0
         return True
 
     def leave(self, phase: str) -> bool:

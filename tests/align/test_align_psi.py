@@ -24,6 +24,7 @@ from colonnade.align import (
     psi,
     ristretto,
     table,
+    two,
 )
 from colonnade.errors import DataError, MethodError, Untrusted
 from colonnade.role import identity
@@ -158,6 +159,34 @@ def test_in_the_runtime_for_one_process(tmp_path: Path) -> None:
     assert all(party.remarks == [psi.EXPERIMENTAL] for party in parties.values())
 
 
+@pytest.mark.parametrize("parties", [2, 3])
+def test_progress_counts_the_points_of_all(parties: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every party multiplies each set once; of three, its own a second time."""
+    monkeypatch.setattr(ristretto, "TOLD", 5)
+    told: dict[str, list[tuple[int, float]]] = {}
+    shown = points.shown
+
+    def watched(me: Any, total: int) -> Any:
+        tell = shown(me, total)
+
+        def heard(count: int) -> None:
+            tell(count)
+            meter = me.progress.meter
+            told.setdefault(me.name, []).append((meter.points, meter.share))
+
+        return heard
+
+    for module in (two, many):
+        monkeypatch.setattr(module, "shown", watched)
+    ids = overlapping(12, parties)
+    check(ids, options())
+    total = 12 * (2 if parties == 2 else 4)
+    for heard in told.values():
+        assert {points for points, _ in heard} == {total}
+        shares = [share for _, share in heard]
+        assert shares == sorted(shares) and shares[-1] == 1 and len(shares) == total // 12 * 3
+
+
 # ---- what crosses ------------------------------------------------------------------------------
 
 
@@ -206,8 +235,8 @@ def known_secrets(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     made: list[Any] = []
     make = ristretto.make
 
-    def watched(parties: int) -> ristretto.Secrets:
-        made.append(make(parties))
+    def watched(parties: int, tell: Any) -> ristretto.Secrets:
+        made.append(make(parties, tell))
         return made[-1]  # type: ignore[no-any-return]
 
     monkeypatch.setattr(ristretto, "make", watched)
@@ -532,7 +561,7 @@ def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch)
         raise ImportError(f"No module named '{package}'")
 
     monkeypatch.setattr("importlib.import_module", missing)
-    with pytest.raises(MethodError, match=r"pip install '\.\[psi\]' in a checkout"):
+    with pytest.raises(MethodError, match=r" -m pip install .*\[psi\]"):
         ristretto.make(2)
 
 
