@@ -24,7 +24,8 @@ class FakeLink:
     """Remembers what was said to its peer."""
 
     def __init__(self, peer: str) -> None:
-        self.peer, self.life, self.up, self.since, self.trouble = peer, 1, True, 0.0, ""
+        self.peer, self.life, self.up, self.since = peer, 1, True, 0.0
+        self.trouble = self.move = ""
         self.sent: list[Any] = []
         self.full = 0.0
 
