@@ -51,7 +51,7 @@ def honest(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 @pytest.mark.parametrize(
     ("lie", "why"),
     [
-        ("tell_nothing", "'classes' is missing"),
+        ("tell_nothing", "'history' is missing"),
         ("claim_accuracy", "it holds no labels"),
         ("judge_in_the_holders_name", "it holds no labels"),
         ("rewrite_history", "of 'party1'"),
@@ -140,7 +140,7 @@ def site(name: str, other: str, kind: str, **account: Any) -> dict[str, Any]:
         "spent": {},
         "remarks": [],
         "weights_sha256": "ef" * 32,
-        "classes": ["no", "yes"],
+        "task": {"kind": "binary", "classes": ["no", "yes"], "positive": "yes"},
         "warnings": [],
     }
     flow = {"sender": name, "receiver": other, "kind": kind, "messages": 1, "bytes": 8}
