@@ -48,7 +48,8 @@ class Engine:
 
     folder: Path  # of the kits
     parties: tuple[str, ...]
-    processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    # Replaced, never changed: another thread may be looking through them
+    processes: Mapping[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     @property
     def kit(self) -> Path:
@@ -78,7 +79,7 @@ class Engine:
                 process.kill()
         for process in self.processes.values():
             process.wait()
-        self.processes.clear()
+        self.processes = {}
 
     def jobs(self, name: str = "") -> list[psutil.Process]:
         """The processes of running jobs: at one site, or everywhere."""
@@ -99,7 +100,7 @@ class Engine:
         command += ["-s", f"fed_{kind}.json", "--set", "secure_train=true", *named]
         command += [f"org={name.replace('-', '_')}", "config_folder=config"]
         with (kit / "said.txt").open("wb") as said:
-            self.processes[name] = subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=said,
@@ -109,6 +110,7 @@ class Engine:
                 env=os.environ | {"PYTHONSAFEPATH": "1"},
                 start_new_session=True,  # Ctrl-C is ours to pass on
             )
+        self.processes = {**self.processes, name: process}
 
     def _await(self) -> None:
         until = time.monotonic() + START_SECONDS
