@@ -66,6 +66,7 @@ def assembled(
         counts = {name: len(holding.splits["train"]) for name, holding in holdings.items()}
         check_equal_rows(counts, "")
         same_ids(holdings)
+    method.check_task(task.kind)
     cast = method.cast(list(holdings), holder, config.options)
     if helpers := [n for n in holdings if n not in cast or not method.roles[cast[n]].rows]:
         raise ConfigError(
@@ -81,7 +82,7 @@ def assembled(
         if "train" in party.splits and not method.rows.ids_only:
             check_spread(name, party.splits, party.schedule)
     widths = [prod(party.shape) for party in parties.values() if party.has_features]
-    method.check(Circumstances(config.options, widths=widths))
+    method.check(Circumstances(config.options, widths=widths, task=task.kind))
     _check_networks(parties, [n for n in holdings if method.roles[cast[n]].features])
     rows = holdings[holder].splits
     facts = {
@@ -120,7 +121,8 @@ def _parties(
         splits, preparation = prepare(name, holdings[name], config.data.standardise)
         for key, split in splits.items():
             if everyone and split.y is None:
-                splits[key] = replace(split, y=_copy(labels[key].y))
+                lent = labels[key]
+                splits[key] = replace(split, y=_copy(lent.y), weights=_copy(lent.weights))
         view = holdings[name].view
         check_view(name, splits["train"].x, view, method)
         own = names.get(name, ())

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import isfinite
+from dataclasses import replace
 from typing import Any, Literal
 
 from torch import Tensor
 
 from colonnade.config import Config
-from colonnade.errors import ConfigError, DataError, unknown
+from colonnade.errors import ConfigError, unknown
 from colonnade.task import Task
 from colonnade.task.measures import problem as wrong_metric
 
@@ -26,6 +26,9 @@ def task_for(config: Config, classes: Sequence[str], labels: Tensor | None = Non
     if not classes:
         if problems:
             raise ConfigError(problems)
+        mean, spread = config.data.mean, config.data.spread
+        if mean is not None and spread is not None:  # agreed on: nothing is told of the labels
+            return Task(kind, metric=run.metric, mean=mean, spread=spread)
         return Task(kind, metric=run.metric).fitted(labels)
     positive, weight = min(1, len(classes) - 1), run.class_weight
     weights: Literal["none", "balanced"] | tuple[float, ...]
@@ -54,16 +57,7 @@ def heard(config: Config, told: Mapping[str, Any]) -> Task:
     """
     if not told:
         return Task.of(())
-    run, kind = config.run, told.get("kind")
-    mean, spread = told.get("mean"), told.get("spread")
-    if kind == "regression" and isinstance(mean, float) and isinstance(spread, float):
-        if not (isfinite(mean) and isfinite(spread) and spread > 0):
-            raise DataError(f"the label holder tells of numbers around {mean:g} ± {spread:g}")
-        return Task("regression", metric=run.metric, mean=mean, spread=spread)
-    classes = told.get("classes")
-    if kind in ("binary", "multiclass") and isinstance(classes, list) and len(classes) > 1:
-        return task_for(config, [str(name) for name in classes])
-    raise DataError(
-        "the label holder does not say what is to be learnt: its program was changed, or is of "
-        "another version"
-    )
+    task = Task.from_told(told)
+    if task.kind == "regression":
+        return replace(task, metric=config.run.metric)
+    return task_for(config, task.classes)

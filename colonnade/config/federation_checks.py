@@ -129,10 +129,16 @@ def check_reach(hub: str, elastic: bool, members: Sequence[Member], problems: li
 def check_classes(run: Config, problems: list[str]) -> None:
     """Require the list of classes if every party brings labels, as no party knows all classes."""
     method, classes = run.found.method, run.data.classes
-    if method.rows.own_labels and not classes:
+    numbers = run.data.spread is not None
+    if method.rows.own_labels and not classes and not numbers:
         problems.append(
             f"[run] data.classes is missing: in {method.name} every party brings labels of its "
-            'own, and all must use the same classes: [run.data] classes = ["no", "yes"]'
+            'own, and all must use the same classes: [run.data] classes = ["no", "yes"]; of '
+            "numbers the same units: mean = 4000, spread = 2500"
+        )
+    elif classes and numbers:
+        problems.append(
+            "[run] data.classes and data.spread: labels are classes or numbers; omit one"
         )
     elif classes and not method.rows.own_labels:
         problems.append(

@@ -57,6 +57,14 @@ class Data:
     shift: Annotated[int, Bounds(least=0)] = 0
     upside_down: bool = False  # turn half of the training images, the same ones at every party
     classes: tuple[str, ...] = ()  # of a federation in which every party brings its own labels
+    # Labels that are numbers are learnt in units of `spread` around `mean`. None: those of the
+    # label holder's training rows, which all parties are then told
+    mean: Annotated[float | None, Bounds()] = None
+    spread: Annotated[float | None, Bounds(above=0)] = None
+
+    def __post_init__(self) -> None:
+        if (self.mean is None) != (self.spread is None):
+            raise ValueError("mean and spread belong together: give both, or omit both")
 
 
 @dataclass(frozen=True)

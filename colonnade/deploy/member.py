@@ -21,15 +21,16 @@ from colonnade.deploy.forecast import doubtful, exhausted, forbidden
 from colonnade.deploy.memory import open_journal, run_journal, watch_rows
 from colonnade.deploy.records import Records, Say
 from colonnade.deploy.setup import Setup, party_of
-from colonnade.errors import ConfigError, RunError
+from colonnade.errors import ConfigError, DataError, RunError, Untrusted
 from colonnade.owner import private
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer
 from colonnade.results.result import Result, read_json
-from colonnade.role.method import bind
+from colonnade.role.method import Circumstances, bind
 from colonnade.role.party import Party
 from colonnade.runtime.control import Start
 from colonnade.runtime.drive import reproducible
+from colonnade.task import Task
 from colonnade.wire import Peer, Wire
 
 
@@ -124,12 +125,25 @@ def _make(folder: Path, setup: Setup) -> None:
 def _new_party(setup: Setup, start: Start, known: Mapping[str, Any]) -> Party:
     """The party as it begins: the hub has told the task to those who do not know it."""
     settings = setup.settings
-    told = start.told.get("task") or known
-    task = setup.rows.task or heard(settings, told)
+    task = setup.rows.task or _told(setup, start.told.get("task") or known)
+    method = settings.found.method
+    method.check_task(task.kind)
+    method.check(Circumstances(settings.options, task=task.kind))
     party = party_of(setup, task, setup.rows.view)
     if settings.signs:
         party.identity = setup.identity(f"run {start.run} attempt {start.attempt}")
     return party
+
+
+def _told(setup: Setup, told: Mapping[str, Any]) -> Task:
+    """The task as the hub tells it."""
+    try:
+        return heard(setup.settings, told)
+    except DataError as why:
+        raise Untrusted(
+            f"'{setup.federation.hub}' says what is to be learnt, and that is refused: {why}. Its "
+            "program was changed, or is of another version"
+        ) from None
 
 
 def _role(

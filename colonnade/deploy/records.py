@@ -150,7 +150,7 @@ class Records:
         more: dict[str, Any] = {"run": start.run, "party": self._setup.name}
         more |= {ANCHOR: self._journal.anchor.table(), "file_sha256": self._file}
         if self._setup.elastic:  # it may have to go on alone
-            more |= {"elastic": True, "task": start.told["task"]}
+            more |= {"elastic": True, "task": start.told.get("task", {})}
         if start.absent:
             more |= {"absent": start.absent, "since": start.skip}
         with _writing(self._folder):

@@ -190,7 +190,8 @@ def read_rows(file: OwnFile | Path | None, shared: Federation, name: str) -> Own
 
 def _agreed(run: Config) -> Task | None:
     """The task of a run in which every party brings labels of its own, as the file says it."""
-    return assembly.task_for(run, run.data.classes) if run.data.classes else None
+    agreed = run.data.classes or run.data.spread is not None
+    return assembly.task_for(run, run.data.classes) if agreed else None
 
 
 def check_data(file: OwnFile | Path | None, shared: Federation, name: str) -> None:

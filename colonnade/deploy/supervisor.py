@@ -148,8 +148,9 @@ def hand_out(settings: Config, assembly: Assembly, folder: Path, options: Option
         for key in fields(OwnFile):
             table.pop(key.name, None)
     if method.rows.own_labels:  # no party sees all of them
-        classes = assembly.parties[assembly.holder].task.classes
-        run["data"] = run["data"] | {"classes": list(classes)}
+        task = assembly.parties[assembly.holder].task
+        numbers = {"mean": task.mean, "spread": task.spread}
+        run["data"] |= {"classes": list(task.classes)} if task.classes else numbers
     federations.write(
         folder / "federation.toml",
         settings.run.name,

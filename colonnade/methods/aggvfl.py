@@ -6,7 +6,7 @@ every party take its own number of local updates; here that number n_k is an opt
     every passive party k                     the active party 0
     1. o_k = p_k(h_k(x_k))                    1. o_0 = p_0(h_0(x_0)), where it has features
     2. send o_k                          →    2. wait for every o_k
-                                              3. o = mean or sum of all o_k; L = CE(o, Y)
+                                              3. o = mean or sum of all o_k; L = loss(o, Y)
                                               4. back-propagate, step
     5. wait for dL/do_k                  ←    5. send dL/do_k
     6. back-propagate, step                   6. with n_0 > 1: n_0 − 1 further steps on the
@@ -96,7 +96,8 @@ async def active(me: Party, passives: list[Peer], cfg: AggVFL) -> None:
                 again = me.task.loss(aggregated([*own, *stale], cfg), batch)
                 update(again, optimizers)
             me.log(loss=loss)
-            if me.position[2] == 0:  # once per epoch: it is the same in every batch
+            # Once per epoch, of classes: it is the same in every batch.
+            if me.position[2] == 0 and me.task.classes:
                 me.log(label_leak=label_leak([leaf.grad for leaf in leaves], batch.labels))
         for split in me.evaluations:
             scores_of = await gathered(me, passives, cfg, split)

@@ -166,7 +166,8 @@ async def active(me: Party, passives: list[Peer], cfg: Easter) -> None:
             optimizer.step()
             for name, loss in zip([me.name, *(p.name for p in passives)], losses, strict=True):
                 me.log(of=name, loss=loss)
-            if moment.step == 0 and passives:  # once per epoch: it is the same in every batch
+            # Once per epoch, of classes: it is the same in every batch. Of numbers all are known.
+            if moment.step == 0 and passives and me.task.classes:
                 me.log(label_leak=label_leak([r.grad for r in predictions[1:]], batch.labels))
         if cfg.stand_in == "mean":
             for peer in passives:
@@ -346,7 +347,8 @@ def loss_of(me: Party, prediction: Tensor, batch: Batch, cfg: Easter) -> Tensor:
     if cfg.loss == "softmax":
         return me.task.loss(prediction, batch)
     truth = F.one_hot(batch.labels, prediction.shape[1]).to(prediction.dtype)
-    return F.binary_cross_entropy_with_logits(prediction, truth)
+    weights = None if batch.weights is None else batch.weights[:, None]
+    return F.binary_cross_entropy_with_logits(prediction, truth, weights)
 
 
 def models_of(me: Party, cfg: Easter) -> tuple[nn.Module, nn.Module]:
@@ -391,6 +393,13 @@ def passive_sends(cfg: Easter, passives: int) -> list[Kind]:
 def check(known: Circumstances) -> None:
     if known.passives is not None:
         check_hidden(known.passives, known.options)
+    if known.task == "regression" and known.options.loss == "sigmoid":
+        raise ConfigError(
+            [
+                "easter.loss = 'sigmoid' is a loss of classes, and these labels are numbers: omit "
+                "it, or set task if the labels are classes"
+            ]
+        )
 
 
 METHOD = Method(

@@ -12,7 +12,7 @@ these came from one space makes them do so.
                                                          min acc_i; instead of the last, stop
     4. θ_i := θ, or stop                          ←   4. send θ and η, or the word to stop
     5. train θ_i∘ξ_i for q epochs of SGD at rate η
-    6. acc_i := accuracy of θ_i∘ξ_i on held-out rows
+    6. acc_i := accuracy of θ_i∘ξ_i on held-out rows; of numbers max(0, R²)
 
 Step 3 is `rate = "plateau"`; by default the recipe's schedule sets η. Reported is θ_i∘ξ_i after
 step 6 ("per_party"), and θ∘ξ_i after step 4 ("merged").

@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from colonnade.errors import CodecError, foreign
+from colonnade.errors import CodecError, DataError, foreign
 from colonnade.results.result import NOT_LOGGED
 from colonnade.role.method import Method
 from colonnade.role.party import Party
-from colonnade.task import KINDS
+from colonnade.task import Task
 
 KEYS = frozenset(("history", "scores", "spent", "remarks", "weights_sha256", "task", "warnings"))
 RESERVED = ("accuracy", "confusion", "confusion_party")  # in the metrics of a split
@@ -135,12 +135,11 @@ def check(told: Mapping[str, Any], who: Speaker) -> Mapping[str, Any]:
 
 
 def _check_task(told: object) -> None:
-    task = _table(told, "task", 4)
-    if task and task.get("kind") not in KINDS:
-        raise _Unfit("task has no kind that is known")
-    _texts(task.get("classes", []), "task.classes", ENTRIES * 100)
-    for key in task.keys() & {"mean", "spread"}:
-        _loggable(task[key], f"task.{key}")
+    try:
+        if _table(told, "task", 4):
+            Task.from_told(told)
+    except DataError as why:
+        raise _Unfit(f"task: {why}") from None
 
 
 def _check_history(rows: object, who: Speaker) -> None:

@@ -12,6 +12,11 @@ from colonnade.role.party import Party
 from colonnade.task.task import Kind as TaskKind
 from colonnade.wire import Kind, Peer, Wire
 
+LABELS: Mapping[TaskKind, str] = {
+    "binary": "two classes",
+    "multiclass": "many classes",
+    "regression": "numbers",
+}
 RoleProgram = Callable[..., Coroutine[Any, Any, Any]]
 Cast = Callable[[Sequence[str], str, Any], dict[str, str]]
 
@@ -126,6 +131,7 @@ class Circumstances:
     options: Any
     validation: float | None = None  # the share of rows held out for decisions
     widths: Sequence[int] | None = None  # numbers per row of the parties with features
+    task: TaskKind | None = None  # what the labels are
     passives: Sequence[str] | None = None  # the passive parties that are present
 
 
@@ -191,6 +197,22 @@ class Method:
         """The Kinds that a party in this role may send, and its policy must allow."""
         sends = self.roles[role].sends
         return self.kinds if sends is None else tuple(sends(options, passives))
+
+    def check_task(self, kind: TaskKind) -> None:
+        """Refuse what this method cannot learn, before anything is trained."""
+        if kind in self.learning.tasks:
+            return
+        able = " and ".join(LABELS[task] for task in self.learning.tasks)
+        if kind == "regression":
+            move = (
+                "Choose a method that learns numbers, such as splitnn, or group the labels into "
+                "classes"
+            )
+        else:
+            move = 'Choose a method that learns classes, such as splitnn, or set task = "auto"'
+        raise MethodError(
+            f"method '{self.name}' learns from {able}, and these labels are {LABELS[kind]}. {move}"
+        )
 
     def check_absent(
         self, absent: Collection[str], cast: Mapping[str, str], options: object

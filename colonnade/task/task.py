@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from colonnade.errors import DataError, foreign
 from colonnade.task.measures import measure, scored
 
+MOST_CLASSES, NAME_LETTERS = 10_000, 2000  # of a task that others tell
 Kind = Literal["binary", "multiclass", "regression"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DEFAULT_METRIC: Mapping[Kind, str] = {
@@ -152,3 +155,34 @@ class Task:
             return {}
         found: dict[str, Any] = {"kind": self.kind, "classes": list(self.classes)}
         return found | ({"positive": self.classes[self.positive]} if len(self.classes) == 2 else {})
+
+    @staticmethod
+    def from_told(told: object) -> Task:
+        """What `told` says, by whoever says it; a DataError where it is no task."""
+        said = dict(told) if isinstance(told, Mapping) else {}
+        kind = said.pop("kind", None)
+        if kind == "regression":
+            mean, spread = said.pop("mean", None), said.pop("spread", None)
+            if not (isinstance(mean, float) and isinstance(spread, float)) or said:
+                raise DataError("numbers are to be learnt, and their mean and spread are not told")
+            if not (isfinite(mean) and isfinite(spread) and spread > 0):
+                raise DataError(f"numbers around {mean:g} with the spread {spread:g} are none")
+            return Task(kind, mean=mean, spread=spread)
+        if kind not in KINDS:
+            raise DataError("what is to be learnt is not told, or is a task of another version")
+        names, positive = said.pop("classes", None), said.pop("positive", None)
+        if said or not isinstance(names, list) or not 2 <= len(names) <= MOST_CLASSES:
+            raise DataError(f"classes are to be learnt, and no list of 2 to {MOST_CLASSES} is told")
+        for name in names:
+            if not isinstance(name, str) or len(name) > NAME_LETTERS:
+                raise DataError(f"a class is no text of at most {NAME_LETTERS} letters")
+        if len(set(names)) < len(names):
+            raise DataError("two classes have one name")
+        task = Task.of(names)
+        if kind != task.kind:
+            raise DataError(f"a task of kind '{kind}' has {len(names)} classes")
+        if positive is None:
+            return task
+        if positive not in names or kind != "binary":
+            raise DataError(f"the class that scores are about is '{foreign(str(positive), 100)}'")
+        return replace(task, positive=names.index(positive))

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from colonnade.config.federation import Federation
-from colonnade.errors import CodecError
+from colonnade.errors import CodecError, DataError
 from colonnade.results.account import Speaker, check
+from colonnade.task import Task
 
 LETTERS, LOG_LETTERS, LINES, FLOWS = 2000, 64 << 10, 1000, 10_000
 PHASES = ("setup", "train", "eval")
@@ -121,6 +122,11 @@ def _data(told: Mapping[str, Any], name: str) -> dict[str, Any]:
     for key, value in told.items():
         if type(value) is not DATA.get(key) or len(json.dumps(value)) > LOG_LETTERS:
             raise CodecError(f"'{name}' tells something unknown of its data")
+    if told.get("task"):
+        try:
+            Task.from_told(told["task"])
+        except DataError as why:
+            raise CodecError(f"'{name}' tells of a task that is refused: {why}") from None
     return dict(told)
 
 

@@ -89,7 +89,7 @@ def predicted(me: Party, logits: Mapping[str, Tensor]) -> Tensor:
 
 def _judge(me: Party, logits: Mapping[str, Tensor], labels: Tensor) -> None:
     for name, said in logits.items():
-        accuracy, loss = accuracy_and_loss(said, labels)
+        accuracy, loss = accuracy_and_loss(me.task, said, labels)
         me.state[measured(name, "accuracy")] = accuracy
         me.state[measured(name, "loss")] = loss
     if ALONE in logits:
@@ -99,4 +99,4 @@ def _judge(me: Party, logits: Mapping[str, Tensor], labels: Tensor) -> None:
 
 
 def _mixture_of(me: Party) -> Mixture:
-    return me.keep("mixture", Mixture)
+    return me.keep("mixture", lambda: Mixture(me.task))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -10,6 +12,7 @@ from colonnade.errors import ConfigError
 from colonnade.models import head, network
 from colonnade.role.method import Circumstances
 from colonnade.role.party import Party
+from colonnade.task import Task
 
 
 def whole_network(me: Party, dim: int) -> nn.Sequential:
@@ -29,10 +32,20 @@ def logits_of(me: Party, rows: str, *layers: nn.Module) -> Tensor:
         return torch.cat([_through(layers, batch.x) for batch in me.rows(rows)])
 
 
-def accuracy_and_loss(logits: Tensor, labels: Tensor) -> tuple[float, float]:
-    """The share of rows that are classified correctly, and the mean cross-entropy."""
-    right = int((logits.argmax(1) == labels).sum())
-    return right / len(labels), float(F.cross_entropy(logits, labels))
+def accuracy_and_loss(task: Task, outputs: Tensor, labels: Tensor) -> tuple[float, float]:
+    """How good outputs are, as a share from 0 to 1, and their mean loss; all rows count alike.
+
+    Of classes the share of rows that are right; of numbers the share of the labels' variance that
+    is explained, max(0, R²), so that it has the same bounds, whatever unit the labels have.
+    """
+    if not task.classes:
+        truth = task.scaled(labels, outputs)
+        loss = F.mse_loss(outputs[:, 0], truth)
+        variance = truth.var(correction=0)
+        explained = float(1 - loss / variance) if variance > 0 else 0.0
+        return (max(0.0, explained) if isfinite(explained) else 0.0), float(loss)
+    right = int((outputs.argmax(1) == labels).sum())
+    return right / len(labels), float(F.cross_entropy(outputs, labels))
 
 
 def labels_of(me: Party, rows: str) -> Tensor:

@@ -78,7 +78,7 @@ def test_one_network_is_scored_and_judged() -> None:
         assert chains[0].last(me, "accuracy") is None
         score_all(me, chains, ["test"], "validation")
     said = by_hand(chains[0].layers, me.splits["validation"].x)
-    accuracy, loss = accuracy_and_loss(said, labels_of(me, "validation"))
+    accuracy, loss = accuracy_and_loss(me.task, said, labels_of(me, "validation"))
     assert (chains[0].last(me, "accuracy"), chains[0].last(me, "loss")) == (accuracy, loss)
     assert me.predictions.keys() == {"test"} and me.predictions["test"].keys() == {"per_party"}
     assert "mixture" not in me.kept.modules()
