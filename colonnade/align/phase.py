@@ -36,13 +36,17 @@ async def aligned(
     peers: Sequence[Peer],
     options: Alignment,
     truth: Tensor | None = None,
+    known: Tensor | None = None,
 ) -> Any:
     """The role, begun on common rows.
 
     peers  all others that bring rows
     truth  in a simulation: what the intersection must be
+    known  what an earlier one has found, which all parties reuse: none is made
     """
-    for _ in me.epochs(PHASE, 1):
+    if known is not None:
+        me.state[COMMON] = known
+    for _ in me.epochs(PHASE, 1) if known is None else ():
         me.progress.phase = "setup"  # where the ledger books it
         if me.names:
             found = await common_rows(me, peers, me.names, options)

@@ -317,6 +317,12 @@ def _party(commands: Any) -> None:
     sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<federation>-<party>")
     sub.add_argument("--device", choices=["cpu", "cuda"])
     sub.add_argument(
+        "--aligned",
+        type=Path,
+        metavar="DIR",
+        help="train on the rows that `colonnade align` has found; all others must say so too",
+    )
+    sub.add_argument(
         "--predict",
         type=Path,
         metavar="RUN",

@@ -24,6 +24,7 @@ from colonnade.data import own
 from colonnade.data.own import OwnFile
 from colonnade.deploy import member
 from colonnade.deploy import predict as member_predict
+from colonnade.deploy.reuse import found_in
 from colonnade.deploy.setup import Setup, check_data, prepare, read_rows
 from colonnade.errors import ColonnadeError, RunError
 from colonnade.results.observer import Observer, Traffic
@@ -53,7 +54,11 @@ def setup_of(arguments: argparse.Namespace) -> Setup:
     """The files and names in the arguments, checked."""
     shared = federation.load(arguments.federation, code.trusted_by(arguments.policy))
     shared.member(arguments.name)  # a wrong name first, before any file is read
-    return prepared(arguments, shared, read_rows(own_file(arguments), shared, arguments.name))
+    own = read_rows(own_file(arguments), shared, arguments.name)
+    setup = prepared(arguments, shared, own)
+    if arguments.aligned is None:
+        return setup
+    return replace(setup, reused=found_in(arguments.aligned, shared, arguments.name, own))
 
 
 def prepared(
@@ -73,6 +78,8 @@ def prepared(
 
 def _predict(arguments: argparse.Namespace) -> None:
     console = Console(highlight=False, quiet=arguments.json or arguments.quiet)
+    if arguments.aligned is not None:
+        raise RunError("--aligned is for training: new rows are aligned again. Omit it")
     shared = federation.load(arguments.federation, code.trusted_by(arguments.policy))
     shared.member(arguments.name)
     file = own_file(arguments)

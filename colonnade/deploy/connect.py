@@ -133,6 +133,8 @@ def agreed(setup: Setup) -> dict[str, str]:
         digest = setup.rows.digest(federation.row_key())
         facts["number of rows"] = str(setup.rows.count) if brings else ANY
         facts["order and ids of the rows (keyed digest)"] = digest if brings else ANY
+    if setup.reused is not None:
+        facts["rows of --aligned (keyed digest)"] = setup.reused.digest
     return facts | ({"run": setup.token} if setup.token else {})
 
 

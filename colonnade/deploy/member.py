@@ -158,4 +158,5 @@ def _role(
         return role()
     bringing = [name for name, part in setup.cast.items() if roles[part].rows]
     peers = [Peer(name, wire, name not in missing) for name in bringing if name != party.name]
-    return aligned(role, party, peers, settings.align)
+    known = None if setup.reused is None else setup.reused.rows
+    return aligned(role, party, peers, settings.align, known=known)

@@ -37,6 +37,7 @@ from colonnade.runtime.session import Session
 from colonnade.wire import Ledger, store
 
 Say = Callable[[str], None]
+REUSED = "aligned_before"  # in run.json: the digest of rows of an earlier alignment
 LOG_BYTES = 32 << 20  # then another file begins, and the one before the last is removed
 LINE_LETTERS = 20_000
 
@@ -84,6 +85,12 @@ class Records:
                 f"{setup.rows.source} is not the file that the run in {folder} began with, and the "
                 "rows that all have were found in that one. Bring it back, or begin a new run, "
                 "with another --out, at every party"
+            )
+        self._reused = "" if setup.reused is None else setup.reused.digest
+        if str(manifest.get(REUSED, self._reused)) != self._reused:
+            raise RunError(
+                f"the run in {folder} began with other rows of --aligned, or without: type the "
+                "same command as then, or begin a new run, with another --out, at every party"
             )
         self._setup, self._folder, self._observer = setup, folder, observer
         self._journal = journal
@@ -149,6 +156,8 @@ class Records:
             self.run = start.run
         more: dict[str, Any] = {"run": start.run, "party": self._setup.name}
         more |= {ANCHOR: self._journal.anchor.table(), "file_sha256": self._file}
+        if self._setup.settings.align is not None:
+            more[REUSED] = self._reused
         if self._setup.elastic:  # it may have to go on alone
             more |= {"elastic": True, "task": start.told.get("task", {})}
         if start.absent:

@@ -22,6 +22,7 @@ from colonnade.config.federation import Federation
 from colonnade.data import own
 from colonnade.data.own import OwnFile
 from colonnade.deploy.forecast import fewest, sends_of
+from colonnade.deploy.reuse import Reused
 from colonnade.errors import ConfigError, DataError, FederationError, MethodError, RunError
 from colonnade.net import certs
 from colonnade.net.keys import Keys
@@ -49,6 +50,7 @@ class Setup:
     runtime: str = "process"  # for result.json
     addresses: Mapping[str, str] = field(default_factory=dict)  # instead of the federation file's
     token: str = ""  # of an engine's job: parties of another one are refused
+    reused: Reused | None = None  # common rows that were found before
     simulated: bool = False  # started for a run on this machine: its journal counts for nobody
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 import socket
 import subprocess
 import sys
@@ -24,15 +25,41 @@ from colonnade.wire.policy import Policy
 PARTIES = ("bank", "shop")
 
 
+def start(folder: Path, name: str, *more: str, command: str = "party") -> subprocess.Popen[str]:
+    file = [str(folder / "federation.toml")]
+    words = [sys.executable, "-m", "colonnade", command, "--name", name, *more]
+    words += ["--keys", str(folder / name), *(["--federation"] * (command == "party")), *file]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(words, stdout=pipe, stderr=subprocess.STDOUT, text=True)
+
+
+def alone(folder: Path, name: str, *more: str) -> str:
+    """What a party says that does not get far."""
+    process = start(folder, name, *more)
+    said, _ = process.communicate(timeout=90)
+    assert process.returncode in (1, 2), said
+    return " ".join(said.split())
+
+
+def aligned_before(folder: Path, place: Path) -> dict[str, list[str]]:
+    """An alignment by itself; what each party then says to reuse it."""
+    own = {
+        "bank": ["--data", str(folder / "bank.toml")],
+        "shop": ["--data", str(folder / "shop.csv"), "--id", "customer"],
+    }
+    found = {name: str(place / f"aligned-{name}") for name in PARTIES}
+    running = [
+        start(folder, name, *own[name], "--out", found[name], command="align") for name in PARTIES
+    ]
+    for process in running:
+        said, _ = process.communicate(timeout=90)
+        assert process.returncode == 0, said
+    return {name: [*own[name], "--aligned", found[name]] for name in PARTIES}
+
+
 def both(folder: Path, **more: list[str]) -> dict[str, str]:
     """What `colonnade party` says at both sides, which must end well."""
-    started = {}
-    for name in PARTIES:
-        command = [sys.executable, "-m", "colonnade", "party", "--name", name]
-        command += ["--federation", str(folder / "federation.toml"), "--keys", str(folder / name)]
-        started[name] = subprocess.Popen(
-            [*command, *more[name]], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+    started = {name: start(folder, name, *more[name]) for name in PARTIES}
     said = {}
     for name, process in started.items():
         said[name], _ = process.communicate(timeout=90)
@@ -130,3 +157,41 @@ def test_new_rows_are_aligned_privately(trained: Path) -> None:
     plain = run.predict(rows)["bank"]
     assert [line["id"] for line in lines] == list(plain.names)
     assert [line["predicted"] for line in lines] == plain.labels
+
+
+def test_an_alignment_serves_several_runs(trained: Path, tmp_path: Path) -> None:
+    """The same weights, and no point of an id crosses again."""
+    reused = aligned_before(trained, tmp_path)
+    more = {name: [*reused[name], "--out", str(tmp_path / f"run-{name}")] for name in PARTIES}
+    both(trained, **more)
+    for name in PARTIES:
+        result = json.loads((tmp_path / f"run-{name}" / "result.json").read_text())
+        before = json.loads((trained / "runs" / name / "result.json").read_text())
+        assert result["weights_sha256"] == before["weights_sha256"]
+        assert result["data"]["common_rows"] == OVER
+        assert not any(kind.startswith("psi_") for kind in result["wire"]["by_kind"])
+    # The folder has begun with these rows, and does not go on with others.
+    shutil.rmtree(tmp_path / "run-shop" / "weights")
+    without = [word for word in more["shop"] if "--aligned" != word != reused["shop"][-1]]
+    assert "began with other rows of --aligned" in alone(trained, "shop", *without)
+
+
+def test_an_alignment_is_reused_by_all_or_by_nobody(trained: Path, tmp_path: Path) -> None:
+    reused = aligned_before(trained, tmp_path)
+    outs = {name: ["--out", str(tmp_path / f"run-{name}")] for name in PARTIES}
+    hub = start(trained, "bank", *reused["bank"][:2], *outs["bank"])
+    try:
+        said = alone(trained, "shop", *reused["shop"], *outs["shop"])
+    finally:
+        hub.kill()
+        hub.communicate()
+    assert "rows of --aligned (keyed digest) is " in said and "missing at 'bank'" in said
+    place = Path(reused["shop"][-1])
+    common, text = place / "common.csv", (place / "common.csv").read_text()
+    common.write_text(text.replace(",", ",1"))
+    assert "is not what `colonnade align` wrote" in alone(trained, "shop", *reused["shop"])
+    common.write_text(text)
+    other = tmp_path / "shop.csv"
+    other.write_text((trained / "shop.csv").read_text() + "\n")
+    words = ["--data", str(other), *reused["shop"][2:]]
+    assert "the file of this party is not the same. omit" in alone(trained, "shop", *words)
