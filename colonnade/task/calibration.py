@@ -39,7 +39,9 @@ class Calibration:
     positive: int = 1
     slope: float = 1.0  # of platt: a, or 1/T
     offset: float = 0.0  # of platt: b
-    lines: tuple[Line, ...] = ()  # of isotonic: of the positive class, or of every class
+    # Of isotonic, for the positive class, or for every class: their places are scores of single
+    # validation rows, so they are for the label holder alone.
+    lines: tuple[Line, ...] = ()
     note: str = ""  # why the way that was asked for was not taken
 
     def apply(self, scores: Any) -> Floats:

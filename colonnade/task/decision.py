@@ -110,18 +110,18 @@ class _Ranked:
     def __init__(self, scores: Any, positive: int, weights: Any, way: str) -> None:
         chances = array(scores)[:, positive]
         heavy = np.ones(len(chances)) if weights is None else array(weights)
-        chances, heavy = chances[heavy > 0], heavy[heavy > 0]
-        if not len(chances):
+        counted = np.flatnonzero(heavy > 0)
+        if not len(counted):
             raise InputError(
                 f"a threshold by {way} is chosen on validation rows, and there are none: set "
                 "validation, the share of training rows that are set aside, or a fixed threshold"
             )
-        if not np.isfinite(chances).all():
+        if not np.isfinite(chances[counted]).all():
             raise InputError(
                 f"a threshold by {way} needs finite probabilities of the validation rows, and some "
                 "are not: the training has diverged; lower lr or set clip_norm"
             )
-        self.order = np.argsort(-chances, kind="stable")
+        self.order = counted[np.argsort(-chances[counted], kind="stable")]
         self.weights = heavy[self.order]
         ordered: Floats = chances[self.order]
         self.ends = np.flatnonzero(np.diff(ordered, append=-math.inf))

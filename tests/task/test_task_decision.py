@@ -90,10 +90,10 @@ def test_by_cost_is_near_the_best_threshold_of_true_probabilities() -> None:
 
 
 def test_of_equally_good_thresholds_the_one_of_true_probabilities_is_taken() -> None:
-    """No wrong decision anywhere between 0.1 and 0.9: 1 / (1 + 3) is nearest to 0.2."""
-    scores = pairs([0.05, 0.1, 0.3, 0.35])
-    decision = by_cost([0, 0, 1, 1], scores, false_positive=1, false_negative=3)
-    assert decision == Decision(pytest.approx(0.2), "cost", 1)
+    """One wrong decision at 0.075 or 0.575; the middle of a gap stands for the whole of it."""
+    scores = pairs([0.05, 0.1, 0.55, 0.6])
+    decision = by_cost([0, 1, 0, 1], scores, false_positive=1, false_negative=1)
+    assert decision == Decision(pytest.approx(0.575), "cost", 1)
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.5, 1.0])
@@ -135,3 +135,13 @@ def test_only_two_classes_are_decided_by_a_threshold() -> None:
     assert "this task is regression: remove cost" in problem(REGRESSION, "cost")
     assert "most probable one is predicted: remove rate" in problem(MULTICLASS, "rate")
     assert "weigh the classes in training with class_weight" in problem(MULTICLASS, "cost")
+
+
+def test_rows_of_weight_0_do_not_count() -> None:
+    scores, truth = pairs([0.99, 0.1, 0.2, 0.8, 0.9]), [0, 0, 0, 1, 1]
+    costs = {"false_positive": 1.0, "false_negative": 1.0}
+    weights = [0.0, 1.0, 1.0, 1.0, 1.0]
+    assert by_cost(truth, scores, **costs, weights=weights) == by_cost(
+        truth[1:], scores[1:], **costs
+    )
+    assert by_rate(scores, 0.5, weights=weights) == by_rate(scores[1:], 0.5)

@@ -117,13 +117,22 @@ def test_intervals_of_numbers_hold_the_truth_as_often_as_they_say() -> None:
 def test_of_very_many_rows_an_interval_is_as_wide_as_theory_has_it(share: float) -> None:
     """60,000 rows, of which fewer are drawn from: a rare class is not thinned out."""
     rows = two_classes(60_000, 1, share=share)
-    found = intervals(rows, ["recall", "accuracy"])
-    counts = {"recall": int((rows.truth == 1).sum()), "accuracy": len(rows.truth)}
+    found = intervals(rows, ["recall", "accuracy", "precision"])
+    # What is drawn of each class has its own share of rows that are flagged.
+    many = [int((rows.truth == code).sum()) for code in (0, 1)]
+    flagged = [int(((rows.truth == code) & (rows.decided == 1)).sum()) for code in (0, 1)]
+    spread = [k * (1 - k / n) for n, k in zip(many, flagged, strict=True)]
+    expected = {
+        "recall": spread[1] / many[1] ** 2,
+        "accuracy": sum(spread) / sum(many) ** 2,
+        "precision": (flagged[0] ** 2 * spread[1] + flagged[1] ** 2 * spread[0])
+        / sum(flagged) ** 4,
+    }
     for name, each in found.items():
         assert each.value is not None and each.low is not None and each.high is not None
         assert each.low < each.value < each.high
-        expected = 2 * 1.96 * math.sqrt(each.value * (1 - each.value) / counts[name])
-        assert each.high - each.low == pytest.approx(expected, rel=0.2), name
+        wide = 2 * 1.96 * math.sqrt(expected[name])
+        assert each.high - each.low == pytest.approx(wide, rel=0.2), name
 
 
 def test_weights_widen_an_interval() -> None:

@@ -160,6 +160,15 @@ def test_the_calibration_error_is_the_weighted_gap_of_its_bins(drawn: dict[str, 
     close(measure("calibration_error", rows), expected)
 
 
+def test_the_calibration_error_has_fifteen_bins_of_equal_size() -> None:
+    generator = np.random.default_rng(1)
+    chance = np.sort(generator.random(1500))
+    truth = (generator.random(1500) < chance).astype(np.int64)
+    gaps = np.split(chance - truth, 15)
+    rows = scored(BINARY, truth, np.stack([1 - chance, chance], axis=1))
+    close(measure("calibration_error", rows), float(np.mean([abs(gap.mean()) for gap in gaps])))
+
+
 def test_the_calibration_error_of_known_rows() -> None:
     """A hundred rows say 20 %, of which 30 come true; a hundred say 90 %, of which 85 do."""
     chance = np.repeat([0.2, 0.9], 100)
