@@ -1,5 +1,6 @@
 """What a run will send of a party, as far as that is cheaply known before it begins.
 
+scarce     limits in bytes that are too few if most rows turn out to be common
 costs      a sentence for each Kind: how often each record leaves, and how many bytes that takes
 oversized  embeddings far wider than the rows of which they are made
 """
@@ -12,7 +13,14 @@ from colonnade.align.points import POINTS
 from colonnade.assembly import OwnRows, schedule_of
 from colonnade.config import Config
 from colonnade.config.federation import Federation
-from colonnade.deploy.forecast import bringing, points_bytes, releases_of, sends_of, width_of
+from colonnade.deploy.forecast import (
+    Problem,
+    bringing,
+    points_bytes,
+    releases_of,
+    sends_of,
+    width_of,
+)
 from colonnade.report import units
 from colonnade.role.batches import spread
 from colonnade.wire import DTYPES, Kind
@@ -40,6 +48,26 @@ def costs(
             )
         elif needed:
             yield f"{kind.name}: {_of_batches(federation, kind, needed, rule, rows)}"
+
+
+def scarce(
+    federation: Federation, name: str, policy: Policy, rows: OwnRows | None
+) -> Iterator[Problem]:
+    """Limits in bytes that would stop a run in the middle if most rows turn out to be common."""
+    if federation.run.align is None or rows is None or "train" not in rows.splits:
+        return
+    count = len(rows.splits["train"])
+    for kind in sends_of(federation, name):
+        rule, needed = policy.allow.get(kind.name), releases_of(federation, name, kind)
+        whole = needed * epoch_bytes(federation.run, kind, count)
+        if rule is not None and needed and 0 < rule.bytes < whole:
+            yield (
+                f"allow.{kind.name} lets out {units.size(rule.bytes)}; if all {count:,} rows to "
+                f"train on are common, {federation.run.run.epochs} epochs take more than "
+                f"{units.size(whole)}",
+                f"allow `bytes` for as many as may be common: it is enough for "
+                f"{units.percent(rule.bytes / whole, 0)} of them",
+            )
 
 
 def epoch_bytes(settings: Config, kind: Kind, rows: int) -> int:

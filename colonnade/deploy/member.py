@@ -16,7 +16,7 @@ from typing import Any
 from colonnade.align.phase import aligned
 from colonnade.assembly import heard
 from colonnade.deploy.connect import connect, signals
-from colonnade.deploy.costs import remarks
+from colonnade.deploy.costs import remarks, scarce
 from colonnade.deploy.forecast import doubtful, exhausted, forbidden
 from colonnade.deploy.memory import open_journal, run_journal, watch_rows
 from colonnade.deploy.records import Records, Say
@@ -86,7 +86,7 @@ def _foresee(setup: Setup, folder: Path, say: Say | None) -> None:
     if (folder / "run.json").exists() and not folders.never_began(folder):
         return  # what it has released so far is its own
     about = (setup.federation, setup.name, setup.policy, setup.rows)
-    problems, warnings = [*forbidden(*about)], [*doubtful(*about)]
+    problems, warnings = [*forbidden(*about)], [*doubtful(*about), *scarce(*about)]
     if not setup.simulated:
         (problems if setup.settings.align is None else warnings).extend(exhausted(*about))
     if problems:

@@ -391,6 +391,20 @@ def test_what_leaves_is_told_against_the_policy(two: Two) -> None:
     )
 
 
+@pytest.mark.parametrize(("limit", "enough"), [(20_000, False), (40_000, True)])
+def test_bytes_that_are_too_few_if_most_rows_are_common(two: Two, limit: int, enough: bool) -> None:
+    """How many are common is not known yet: a warning, before the run stops in the middle."""
+    two.write(run=ALIGNED)
+    text = f"{PSI}[allow.psi_points]\n[allow.embedding]\nbytes = {limit}\n"
+    (two.folder / "shop.toml").write_text(text)
+    checks = two.check("shop")["policy"]
+    said = [check for check in checks if check.verdict == "warning"]
+    assert {check.verdict for check in checks} <= {"ok", "warning"} and len(said) == (not enough)
+    for check in said:
+        assert "lets out 20.0 kB; if all" in check.found and "40 epochs take more" in check.found
+        assert "% of them" in check.move
+
+
 def test_embeddings_far_wider_than_the_rows(two: Two) -> None:
     """128 numbers, the default, about rows of two."""
     check = two.only("shop", "width")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from colonnade.align import ristretto
 from colonnade.assembly import OwnRows, no_rows
-from colonnade.deploy.costs import costs, oversized
+from colonnade.deploy.costs import costs, oversized, scarce
 from colonnade.deploy.doctor.check import Case, Check, problems
 from colonnade.deploy.forecast import doubtful, elsewhere, exhausted, forbidden, sends_of
 from colonnade.deploy.setup import prepare
@@ -44,6 +44,8 @@ def permissions(case: Case, rows: OwnRows | None) -> tuple[Policy | None, list[C
     if not found:
         said = f"{policy.source} allows what is sent: {', '.join(needed) or 'nothing'}"
         found.append(Check("policy", "ok", said))
+    few = scarce(*about)
+    found += [Check("policy", "warning", said, move) for said, move in few]
     apart = elsewhere(case.federation, case.me.name, policy, rows)
     found += [Check("journal", "warning", said, move) for said, move in apart]
     spare = [name for name in policy.allow if name in kinds and name not in needed]
