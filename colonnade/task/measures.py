@@ -21,7 +21,6 @@ from colonnade.errors import nearest, unknown
 
 BINARY, MULTICLASS, REGRESSION = "binary", "multiclass", "regression"
 CLASSES = (BINARY, MULTICLASS)
-KINDS = (*CLASSES, REGRESSION)
 
 RATE = 0.1  # the share of rows that `recall_at_rate` flags where nobody chooses another
 BINS = 15  # of the calibration error, as in Guo et al., "On calibration of modern networks" (2017)
