@@ -10,8 +10,7 @@ from torch import Tensor
 
 from colonnade.config import Config
 from colonnade.errors import ConfigError, unknown
-from colonnade.task import Task
-from colonnade.task.measures import problem as wrong_metric
+from colonnade.task import Task, calibration, decision, measures
 
 
 def task_for(config: Config, classes: Sequence[str], labels: Tensor | None = None) -> Task:
@@ -22,7 +21,7 @@ def task_for(config: Config, classes: Sequence[str], labels: Tensor | None = Non
     """
     run, classes = config.run, tuple(classes)
     kind = Task.of(classes).kind if classes else "regression"
-    problems = [said] if run.metric and (said := wrong_metric(run.metric, kind)) else []
+    problems = _misfits(config, kind)
     if not classes:
         if problems:
             raise ConfigError(problems)
@@ -48,6 +47,16 @@ def task_for(config: Config, classes: Sequence[str], labels: Tensor | None = Non
     if problems:
         raise ConfigError(problems)
     return Task(kind, classes, run.metric, positive, class_weight=weights)
+
+
+def _misfits(config: Config, kind: str) -> list[str]:
+    """What of the settings has no meaning for this kind of task."""
+    metric, wish = config.run.metric, config.decision
+    found = [measures.problem(metric, kind)] if metric else []
+    found += [f"[decision] {why}" for way in wish.ways if (why := decision.problem(kind, way))]
+    if wish.calibrate != "none" and (why := calibration.problem(wish.calibrate, kind)):
+        found.append(f"[decision] {why}")
+    return [problem for problem in found if problem]
 
 
 def heard(config: Config, told: Mapping[str, Any]) -> Task:

@@ -2,13 +2,14 @@
 
 from colonnade.config.checks import check_name, same_but_for_case
 from colonnade.config.reader import load
-from colonnade.config.settings import FITS, Checkpoint, Config, Data, Run, dumps
+from colonnade.config.settings import FITS, Checkpoint, Config, Data, Deciding, Run, dumps
 
 __all__ = [
     "FITS",
     "Checkpoint",
     "Config",
     "Data",
+    "Deciding",
     "Run",
     "check_name",
     "dumps",

@@ -8,7 +8,7 @@ from typing import Any
 
 from colonnade import data as datasets
 from colonnade import methods, models
-from colonnade.config.settings import FITS, Data, Run
+from colonnade.config.settings import FITS, Data, Deciding, Run
 from colonnade.errors import ConfigError, unknown
 from colonnade.partition import Partition
 from colonnade.role.method import Method
@@ -61,6 +61,36 @@ def check_data(data: Data, problems: list[str]) -> None:
         problems.append(f"data.classes = {list(data.classes)}: at least two")
     if twice := {name for name in data.classes if data.classes.count(name) > 1}:
         problems.append(f"data.classes names {', '.join(map(repr, sorted(twice)))} more than once")
+
+
+def check_decision(decision: Deciding, run: Run, data: Data, problems: list[str]) -> None:
+    """Check that one way leads to the threshold, and that there will be rows to choose it on."""
+    if len(decision.ways) > 1:
+        problems.append(
+            f"[decision] gives {' and '.join(decision.ways)}: one way leads to the threshold, so "
+            "keep one of them"
+        )
+    if decision.cost is not None:
+        due = ("false_positive", "false_negative")
+        problems += [
+            unknown(key, due, "in decision.cost", "cost") for key in decision.cost if key not in due
+        ]
+        if missing := [name for name in due if name not in decision.cost]:
+            problems.append(
+                f"decision.cost does not say {' and '.join(missing)}: write cost = "
+                "{ false_positive = 1, false_negative = 5 }, in any unit"
+            )
+    chosen = " and ".join(decision.chosen)
+    if chosen and not data.validation:
+        problems.append(
+            f"{chosen}: what is chosen needs validation rows, and there are none: set validation "
+            "below [data], the share of training rows that is set aside, such as validation = 0.2"
+        )
+    if chosen and not run.evaluate_every:
+        problems.append(
+            f"{chosen}: what is chosen needs predictions of validation rows, and with "
+            "evaluate_every = 0 there are none: set evaluate_every = 1"
+        )
 
 
 def check_partition(partition: Partition, given: Mapping[str, Any], problems: list[str]) -> None:

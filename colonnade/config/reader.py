@@ -12,7 +12,7 @@ from typing import Any
 from colonnade import methods, models, toml
 from colonnade.align import KINDS, Alignment
 from colonnade.config import checks
-from colonnade.config.settings import Checkpoint, Config, Data, Run, plain
+from colonnade.config.settings import Checkpoint, Config, Data, Deciding, Run, plain
 from colonnade.data.own import OwnFile
 from colonnade.errors import ConfigError, InputError, MethodError, unknown
 from colonnade.partition import Partition
@@ -20,7 +20,13 @@ from colonnade.plugin import Rule, approved
 from colonnade.role.method import Circumstances
 from colonnade.role.recipe import Recipe
 
-TABLES = {"data": Data, "checkpoint": Checkpoint, "partition": Partition, "align": Alignment}
+TABLES = {
+    "data": Data,
+    "checkpoint": Checkpoint,
+    "partition": Partition,
+    "align": Alignment,
+    "decision": Deciding,
+}
 
 
 def load(
@@ -100,6 +106,8 @@ def _build(
         checks.check_run(run, problems)
     if tables["data"] is not None:
         checks.check_data(tables["data"], problems)
+    if run is not None and tables["data"] is not None and tables["decision"] is not None:
+        checks.check_decision(tables["decision"], run, tables["data"], problems)
     if partition is not None:
         checks.check_partition(partition, toml.table(tree, "partition", []), problems)
     if recipe is not None:
@@ -121,6 +129,7 @@ def _build(
         files,
         align,
         tables["align"],
+        tables["decision"],
     )
 
 

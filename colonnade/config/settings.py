@@ -1,7 +1,7 @@
 """The settings of one run, as frozen dataclasses. `reader.py` makes them, `checks.py` checks them.
 
 method = "splitnn"            top level: what all parties share, and their default recipe
-[data] [partition] [checkpoint] [align]
+[data] [partition] [checkpoint] [decision] [align]
 [splitnn]                     the method's own options, in a table of its name
 [parties.bank]                what one party does differently
 """
@@ -76,6 +76,40 @@ class Checkpoint:
 
 
 @dataclass(frozen=True)
+class Deciding:
+    """[decision]: how the label holder comes from probabilities to decisions.
+
+    At most one of the first three; without any, the most probable class is predicted.
+    """
+
+    # A row is flagged as positive from this probability on.
+    threshold: Annotated[float, Bounds(least=0, most=1)] | None = None
+    # That threshold which flags this share of the validation rows
+    rate: Annotated[float, Bounds(above=0, below=1)] | None = None
+    # That whose mistakes on validation rows cost least: { false_positive = 1, false_negative = 5 }
+    cost: Mapping[str, Annotated[float, Bounds(above=0)]] | None = None
+    calibrate: Literal["none", "platt", "isotonic"] = "none"  # on validation rows, before that
+
+    @property
+    def ways(self) -> list[str]:
+        """Which ways to a threshold are given."""
+        return [way for way in ("threshold", "rate", "cost") if getattr(self, way) is not None]
+
+    @property
+    def asked(self) -> bool:
+        """Whether there is anything to decide beyond the most probable class."""
+        return bool(self.ways) or self.calibrate != "none"
+
+    @property
+    def chosen(self) -> list[str]:
+        """What is chosen on validation rows, as it is written in the file."""
+        return [
+            *(f"decision.{way}" for way in self.ways if way != "threshold"),
+            *(["decision.calibrate"] if self.calibrate != "none" else []),
+        ]
+
+
+@dataclass(frozen=True)
 class Run:
     """The top level of the file, without the default recipe."""
 
@@ -118,6 +152,7 @@ class Config:
     files: Mapping[str, OwnFile] = field(default_factory=dict)  # the parties' own
     align: Alignment | None = None  # first find the rows that all parties have
     asked: Alignment = field(default_factory=Alignment)  # [align], even if the method matches none
+    decision: Deciding = field(default_factory=Deciding)
 
     @property
     def kinds(self) -> dict[str, Kind]:
@@ -139,6 +174,7 @@ class Config:
             **_portable(self.recipe),
             "data": plain(self.data),
             "checkpoint": plain(self.checkpoint),
+            "decision": plain(self.decision),
         }
         if self.partition is not None:
             kind = self.partition.kind

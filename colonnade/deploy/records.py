@@ -198,16 +198,17 @@ class Records:
 
     def account(self, party: Party, leftover: list[str]) -> dict[str, Any]:
         """The role has ended: models to the disk, then what may be said about it."""
-        told = account(party, self._setup.federation.holder)
+        told = account(party, self._setup.federation.holder, self._setup.settings.decision)
         told["task"] = party.task.told()
         told["warnings"] = leftover
+        decision = folders.deciding(told["decision"])
         for remark in party.remarks:
             self.log.quietly(f"warning: {remark}")
         with _writing(self._folder):
             if self._setup.elastic:
-                folders.refresh_weights(party, self._folder)
+                folders.refresh_weights(party, self._folder, **decision)
             else:
-                folders.save_weights(party, self._folder / "weights.part")
+                folders.save_weights(party, self._folder / "weights.part", **decision)
             if self._setup.settings.found.method.rows.ids_only:
                 write_common(party, self._folder)
             store.write_text(json.dumps(told), self._folder / "account.json")

@@ -17,49 +17,81 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from colonnade.config import Deciding
 from colonnade.errors import CodecError, DataError, foreign
+from colonnade.results import shape
+from colonnade.results.quality import Ruling, decided, judged, measured, ruling
 from colonnade.results.result import NOT_LOGGED
 from colonnade.role.method import Method
 from colonnade.role.party import Party
 from colonnade.task import Task
+from colonnade.task.calibration import WAYS, Calibration
+from colonnade.task.curves import CURVES
+from colonnade.task.intervals import bounds
+from colonnade.task.measures import MEASURES
 
-KEYS = frozenset(("history", "scores", "spent", "remarks", "weights_sha256", "task", "warnings"))
-RESERVED = ("accuracy", "confusion", "confusion_party")  # in the metrics of a split
+KEYS = frozenset(
+    ("history", "scores", "decision", "spent", "remarks", "weights_sha256", "task", "warnings")
+)
+# In the metrics of a split: what only they may tell whose predictions count, and what nobody tells
+RESERVED = ("measures", "curves", "confusion", "confusion_party")
+DERIVED = ("accuracy", "metric", "value", "absent", "absent_value")
 # How much one account may hold
-ROWS, NUMBERS, ENTRIES, TEXTS, LETTERS, NAME_LETTERS = 100_000, 2_000_000, 1000, 200, 2000, 200
-SECONDS, EPOCHS = 1e10, 1 << 40
+ROWS, NUMBERS, ENTRIES, TEXTS, POINTS = 100_000, 2_000_000, 1000, 200, 256
+SECONDS, EPOCHS, ROUNDING = 1e10, 1 << 40, 1e-6
 
 
-def account(party: Party, holder: str) -> dict[str, Any]:
-    """What one party can say at the end: plain values, ready for JSON."""
+def account(party: Party, holder: str, wish: Deciding | None = None) -> dict[str, Any]:
+    """What one party can say at the end: plain values, ready for JSON.
+
+    wish  how the run decides; None: it has not come to its end, and only what costs no time is
+          measured
+    """
     scores: dict[str, Any] = {}
-    for split, measures in party.predictions.items():
-        labels = party.splits[split].y
-        assert labels is not None
-        entry = scores[split] = {
-            measure: {
-                # The same fraction on any device.
-                name: int((outputs.argmax(1) == labels).sum()) / len(labels)
-                for name, outputs in by_party.items()
-            }
-            for measure, by_party in measures.items()
-        }
-        counted = measures.get("per_party", {})
-        if counted:
-            whose = holder if holder in counted else next(iter(counted))
-            entry["confusion"] = _confusion(
-                labels, counted[whose].argmax(1), len(party.task.classes)
-            )
-            entry["confusion_party"] = whose
+    by = None if wish is None else ruling(party, holder, wish)
+    for split, named in party.predictions.items():
+        entry = scores[split] = {}
+        counted = named.get("per_party", {})
+        whose = judged(counted, party.name, holder)
+        if party.task.kind != "regression":
+            entry |= _shares(party, split, named, whose, by)
+        if counted and wish is not None:
+            entry |= measured(party, split, counted, whose, by, wish.rate)
     for name, number in party.figures.items():
         scores.setdefault("test", {})[name] = {party.name: number}
     return {
         "history": party.history,
         "scores": scores,
+        "decision": None if by is None else by.told(),
         "spent": dict(party.spent),
         "remarks": list(party.remarks),
         "weights_sha256": party.kept.sha256(),
     }
+
+
+def _shares(
+    party: Party,
+    split: str,
+    named: Mapping[str, Mapping[str, Tensor]],
+    whose: str,
+    by: Ruling | None,
+) -> dict[str, Any]:
+    """How many rows are decided rightly, and which classes are mistaken."""
+    labels = party.splits[split].y
+    assert labels is not None
+    found: dict[str, Any] = {}
+    for measure, by_party in named.items():
+        counts = measure == "per_party"
+        codes = {
+            name: decided(party, outputs, by if counts and name == whose else None)
+            for name, outputs in by_party.items()
+        }
+        # The same fraction on any device.
+        found[measure] = {n: int((said == labels).sum()) / len(labels) for n, said in codes.items()}
+        if counts and whose:
+            found["confusion"] = _confusion(labels, codes[whose], len(party.task.classes))
+            found["confusion_party"] = whose
+    return found
 
 
 def _confusion(labels: Tensor, predicted: Tensor, classes: int) -> list[list[int]]:
@@ -103,30 +135,27 @@ class Speaker:
         )
 
 
-class _Unfit(Exception):
-    """What is wrong with an account."""
-
-
 def check(told: Mapping[str, Any], who: Speaker) -> Mapping[str, Any]:
     """Refuse an account that does not fit the schema or speaks for somebody else, and name its
     sender; returns the account."""
     try:
         if missing := sorted(KEYS - told.keys()):
-            raise _Unfit(f"'{missing[0]}' is missing")
+            raise shape.Unfit(f"'{missing[0]}' is missing")
         if strange := sorted(told.keys() - KEYS):
-            raise _Unfit(f"it has {len(strange)} unknown keys")
+            raise shape.Unfit(f"it has {len(strange)} unknown keys")
         _check_history(told["history"], who)
         _check_scores(told["scores"], who)
-        for purpose, seconds in _table(told["spent"], "spent", ENTRIES).items():
-            _name(purpose, "spent")
-            _number(seconds, "spent", SECONDS)
+        _check_decision(told["decision"], who)
+        for purpose, seconds in shape.table(told["spent"], "spent", ENTRIES).items():
+            shape.name(purpose, "spent")
+            shape.number(seconds, "spent", SECONDS)
         for key in ("remarks", "warnings"):
-            _texts(told[key], key, TEXTS)
+            shape.texts(told[key], key, TEXTS)
         _check_task(told["task"])
         digest = told["weights_sha256"]
         if not (isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
-            raise _Unfit("weights_sha256 is not a digest")
-    except _Unfit as why:
+            raise shape.Unfit("weights_sha256 is not a digest")
+    except shape.Unfit as why:
         raise CodecError(
             f"'{who.name}' sent an account of its work that is refused: {why}. Its program was "
             "changed, is of another version, or its method lets it speak for others"
@@ -136,118 +165,145 @@ def check(told: Mapping[str, Any], who: Speaker) -> Mapping[str, Any]:
 
 def _check_task(told: object) -> None:
     try:
-        if _table(told, "task", 4):
+        if shape.table(told, "task", 4):
             Task.from_told(told)
     except DataError as why:
-        raise _Unfit(f"task: {why}") from None
+        raise shape.Unfit(f"task: {why}") from None
 
 
 def _check_history(rows: object, who: Speaker) -> None:
     seen: set[tuple[str, int]] = set()
     numbers = 0
-    for row in _list(rows, "history", ROWS):
-        own = _table(row, "history", ENTRIES)
-        _name(own.get("phase"), "history.phase")
+    for row in shape.sequence(rows, "history", ROWS):
+        own = shape.table(row, "history", ENTRIES)
+        shape.name(own.get("phase"), "history.phase")
         for key in ("epoch", "of"):
-            _count(own.get(key), f"history.{key}", EPOCHS)
-        _number(own.get("seconds"), "history.seconds", SECONDS)
+            shape.count(own.get(key), f"history.{key}", EPOCHS)
+        shape.number(own.get("seconds"), "history.seconds", SECONDS)
         place = own["phase"], own["epoch"]
         if place in seen:
-            raise _Unfit(f"history has epoch {own['epoch']} of one phase twice")
+            raise shape.Unfit(f"history has epoch {own['epoch']} of one phase twice")
         seen.add(place)
         logged = {key: value for key, value in own.items() if key not in NOT_LOGGED}
-        others = _table(own.get("others", {}), "history.others", ENTRIES)
+        others = shape.table(own.get("others", {}), "history.others", ENTRIES)
         for whose, table in {who.name: logged, **others}.items():
             _subject(whose, "history", who)
-            for name, value in _table(table, "history", ENTRIES).items():
-                _name(name, "history")
-                _loggable(value, "history")
+            for name, value in shape.table(table, "history", ENTRIES).items():
+                shape.name(name, "history")
+                shape.loggable(value, "history")
                 numbers += 1
         if numbers > NUMBERS:
-            raise _Unfit(f"history has more than {NUMBERS} numbers")
+            raise shape.Unfit(f"history has more than {NUMBERS} numbers")
 
 
 def _check_scores(splits: object, who: Speaker) -> None:
-    for split, measures in _table(splits, "scores", ENTRIES).items():
-        _name(split, "scores")
-        for measure, values in _table(measures, "scores", ENTRIES).items():
-            _name(measure, "scores")
+    for split, measures in shape.table(splits, "scores", ENTRIES).items():
+        shape.name(split, "scores")
+        for measure, values in shape.table(measures, "scores", ENTRIES).items():
+            shape.name(measure, "scores")
+            where = f"scores.{measure}"
+            if measure in DERIVED:
+                raise shape.Unfit(f"scores hold '{measure}', which follows from the others")
             judged = measure == "per_party" or measure in {*who.measures, *RESERVED}
             if judged and not who.labelled:
-                raise _Unfit(f"it tells scores '{measure}', and it holds no labels")
+                raise shape.Unfit(f"it tells scores '{measure}', and it holds no labels")
             if measure in ("per_party", *RESERVED) and not who.counts:
-                raise _Unfit(f"it tells '{measure}', which only the label holder may tell")
+                raise shape.Unfit(f"it tells '{measure}', which only the label holder may tell")
             if measure == "confusion":
                 _check_confusion(values)
             elif measure == "confusion_party":
-                _subject(values, f"scores.{measure}", who)
-            elif measure in RESERVED:
-                raise _Unfit(f"scores hold '{measure}', which follows from the others")
+                _subject(values, where, who)
             else:
-                for whose, value in _table(values, f"scores.{measure}", ENTRIES).items():
-                    _subject(whose, f"scores.{measure}", who)
-                    _number(value, f"scores.{measure}", 1.0 if judged else math.inf)
+                for whose, value in shape.table(values, where, ENTRIES).items():
+                    _subject(whose, where, who)
+                    if measure == "measures":
+                        _check_measures(value)
+                    elif measure == "curves":
+                        _check_curves(value)
+                    else:
+                        shape.number(value, where, 1.0 if judged else math.inf)
         if ("confusion" in measures) != ("confusion_party" in measures):
-            raise _Unfit("scores hold half of a confusion matrix")
+            raise shape.Unfit("scores hold half of a confusion matrix")
+
+
+def _check_measures(named: object) -> None:
+    """Every measure with its interval; what rows do not define is null."""
+    for name, found in shape.table(named, "scores.measures", ENTRIES).items():
+        where = f"scores.measures.{shape.named(name)}"
+        if name not in MEASURES:
+            raise shape.Unfit(f"{where} is no measure")
+        if shape.table(found, where, 3).keys() != {"value", "low", "high"}:
+            raise shape.Unfit(f"{where} is not a value with the ends of its interval")
+        least, most = bounds(name)
+        for number in found.values():
+            if number is not None:
+                shape.loggable(number, where)
+                if not (math.isnan(number) or least - ROUNDING <= number <= most + ROUNDING):
+                    raise shape.Unfit(f"{where} is {number}, not from {least:g} to {most:g}")
+        if None not in (found["low"], found["high"]) and found["low"] > found["high"]:
+            raise shape.Unfit(f"{where} has an interval that ends before it begins")
+
+
+def _check_curves(named: object) -> None:
+    """Curves are short, and all axes of one are equally long (a histogram has one edge more)."""
+    for name, axes in shape.table(named, "scores.curves", len(CURVES)).items():
+        where = f"scores.curves.{shape.named(name)}"
+        if name not in CURVES:
+            raise shape.Unfit(f"{where} is no curve")
+        if shape.table(axes, where, 4).keys() != set(CURVES[name]):
+            raise shape.Unfit(f"{where} does not have the axes {', '.join(CURVES[name])}")
+        for numbers in axes.values():
+            for number in shape.sequence(numbers, where, POINTS):
+                shape.number(number, where, math.inf)
+        more = 1 if "edges" in axes else 0
+        if len({len(numbers) - more * (axis == "edges") for axis, numbers in axes.items()}) > 1:
+            raise shape.Unfit(f"{where} has axes of different lengths")
+
+
+def _check_decision(told: object, who: Speaker) -> None:
+    """How a party decides; of what it chose, that it can be applied."""
+    if told is None:
+        return
+    if not (who.counts and who.labelled):
+        raise shape.Unfit("it tells a decision, which only the label holder may tell")
+    rule = shape.table(told, "decision", 4)
+    if rule.keys() != {"threshold", "chosen_by", "positive", "calibration"}:
+        raise shape.Unfit("decision does not have the keys of a decision")
+    if rule["threshold"] is not None:  # nobody is flagged above 1
+        shape.number(rule["threshold"], "decision.threshold", 2.0)
+    if rule["chosen_by"] not in ("default", "fixed", "rate", "cost"):
+        raise shape.Unfit("decision.chosen_by is not a way to decide")
+    shape.count(rule["positive"], "decision.positive", ENTRIES, least=0)
+    made = shape.table(rule["calibration"], "decision.calibration", 6)
+    if made.keys() != Calibration().told().keys() or made["way"] not in WAYS:
+        raise shape.Unfit("decision.calibration is not a calibration")
+    shape.count(made["positive"], "decision.calibration", ENTRIES, least=0)
+    for number in (made["slope"], made["offset"]):
+        shape.number(number, "decision.calibration", math.inf)
+    shape.texts([made["note"]], "decision.calibration", 1)
+    for line in shape.sequence(made["lines"], "decision.calibration", ENTRIES):
+        if len(shape.sequence(line, "decision.calibration", 2)) != 2:
+            raise shape.Unfit("decision.calibration has a line that is none")
+        for places in line:
+            for number in shape.sequence(places, "decision.calibration", ROWS):
+                shape.number(number, "decision.calibration", math.inf)
+        if len(line[0]) != len(line[1]) or not line[0]:
+            raise shape.Unfit("decision.calibration has a line that is none")
 
 
 def _check_confusion(cells: object) -> None:
-    rows = _list(cells, "scores.confusion", ENTRIES)
+    rows = shape.sequence(cells, "scores.confusion", ENTRIES)
     for row in rows:
-        if len(_list(row, "scores.confusion", ENTRIES)) != len(rows):
-            raise _Unfit("scores.confusion is not square")
+        if len(shape.sequence(row, "scores.confusion", ENTRIES)) != len(rows):
+            raise shape.Unfit("scores.confusion is not square")
         for cell in row:
-            _count(cell, "scores.confusion", EPOCHS, least=0)
-
-
-def _table(value: object, where: str, most: int) -> Mapping[str, Any]:
-    if not isinstance(value, Mapping) or len(value) > most:
-        raise _Unfit(f"{where} is not a table of at most {most} entries")
-    return value
-
-
-def _list(value: object, where: str, most: int) -> list[Any]:
-    if not isinstance(value, list) or len(value) > most:
-        raise _Unfit(f"{where} is not a list of at most {most} entries")
-    return value
-
-
-def _texts(value: object, where: str, most: int) -> None:
-    for text in _list(value, where, most):
-        if not isinstance(text, str) or len(text) > LETTERS:
-            raise _Unfit(f"{where} holds something that is not a text of at most {LETTERS} letters")
-
-
-def _name(value: object, where: str) -> None:
-    if not isinstance(value, str) or not value.isprintable() or not 0 < len(value) <= NAME_LETTERS:
-        raise _Unfit(
-            f"{where} has a name that is not a printable text of 1 to {NAME_LETTERS} letters"
-        )
+            shape.count(cell, "scores.confusion", EPOCHS, least=0)
 
 
 def _subject(value: object, where: str, who: Speaker) -> None:
-    _name(value, where)
+    shape.name(value, where)
     if value not in who.parties:
-        raise _Unfit(f"{where} speaks of '{value}', and it may speak of itself alone")
-
-
-def _number(value: object, where: str, most: float) -> None:
-    """A measure that is no fraction may be any number that is finite."""
-    _loggable(value, where)
-    least = -math.inf if most == math.inf else 0.0
-    if not (isinstance(value, int | float) and math.isfinite(value) and least <= value <= most):
-        raise _Unfit(f"{where} holds {value}, which is not between {least:g} and {most:g}")
-
-
-def _loggable(value: object, where: str) -> None:
-    """A loss may also be NaN or infinite; a result shows it as null."""
-    if type(value) not in (int, float) or (isinstance(value, int) and abs(value) >= 1 << 63):
-        raise _Unfit(f"{where} holds something that is not a number")
-
-
-def _count(value: object, where: str, most: int, least: int = 1) -> None:
-    if type(value) is not int or not least <= value <= most:
-        raise _Unfit(f"{where} is not a whole number from {least} to {most}")
+        raise shape.Unfit(f"{where} speaks of '{value}', and it may speak of itself alone")
 
 
 # ---- texts of others -----------------------------------------------------------------------------

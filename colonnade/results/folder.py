@@ -19,7 +19,7 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -278,6 +278,11 @@ def newest_weights(run: Path, party: str) -> Path | None:
         if all(file.exists() for file in files):
             return run / name
     return None
+
+
+def deciding(decision: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What is saved beside the models of a party that decides by more than the best class."""
+    return {} if decision is None else {"decision": dict(decision)}
 
 
 def load_weights(place: Path, party: str, again: str) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from colonnade.results.result import NOT_LOGGED
+from colonnade.results.result import NOT_LOGGED, headline
 
 
 def history(
@@ -57,26 +57,46 @@ def divergence(rows: list[dict[str, Any]]) -> list[str]:
 
 
 def metrics(
-    scores: Mapping[str, Mapping[str, Any]], holder: str, judge: str = ""
+    scores: Mapping[str, Mapping[str, Any]], holder: str, judge: str = "", metric: str = "accuracy"
 ) -> dict[str, Any]:
-    """The last evaluation of every split that was scored; the judge of all has the last word."""
+    """The last evaluation of every split that was scored; the judge of all has the last word.
+
+    metric  the measure that decides
+    """
     found: dict[str, Any] = {}
     last_word = [judge] if judge in scores else []
     for name in (*scores, *last_word):
         for split, measures in scores[name].items():
             nothing = dict.fromkeys(("accuracy", "confusion", "confusion_party"))
-            entry = found.setdefault(split, {**nothing, "per_party": {}})
+            entry = found.setdefault(
+                split,
+                {"metric": metric, "value": None, **nothing, "per_party": {}, "measures": {}},
+            )
             for measure, values in measures.items():
                 if measure == "confusion":
                     whose = measures["confusion_party"]
                     if entry["confusion"] is None or whose == holder:
                         entry |= {"confusion": values, "confusion_party": whose}
+                elif measure == "measures":
+                    entry["measures"].update(_of_parties(values))
                 elif measure != "confusion_party":
                     entry.setdefault(measure, {}).update(values)
     for entry in found.values():
         shares = list(entry["per_party"].values())
         entry["accuracy"] = sum(shares) / len(shares) if shares else None
+        entry["value"] = headline(entry["measures"], metric)
     return found
+
+
+def _of_parties(told: Mapping[str, Mapping[str, Mapping[str, float | None]]]) -> dict[str, Any]:
+    """Measures by party, as JSON can hold them."""
+    return {
+        party: {
+            name: {end: _finite(number) for end, number in one.items()}
+            for name, one in measures.items()
+        }
+        for party, measures in told.items()
+    }
 
 
 def _finite(value: float | None) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,41 @@ class Result:
     content: dict[str, Any]
     path: Path
 
+    def __repr__(self) -> str:
+        """One line: what came out, and where it lies."""
+        told = self.content
+        value = "nothing measured" if self.value is None else f"test {self.metric} {self.value:.4g}"
+        epochs = len(told.get("timing", {}).get("seconds_per_epoch", ()))
+        return (
+            f"<Result {told['name']}: {told['method']}, {told['status']}, {value}, "
+            f"{epochs} epoch{'' if epochs == 1 else 's'}, in {self.path}>"
+        )
+
     @property
     def accuracy(self) -> float | None:
         """Test accuracy, a fraction."""
         value: float | None = self.content["metrics"].get("test", {}).get("accuracy")
         return value
+
+    @property
+    def metric(self) -> str:
+        """The measure that decides, such as "auc"."""
+        name: str = self.content["metrics"].get("test", {}).get("metric", "accuracy")
+        return name
+
+    @property
+    def value(self) -> float | None:
+        """That measure on the test rows; the mean, where several parties predict."""
+        test = self.content["metrics"].get("test", {})
+        value: float | None = test.get("value", test.get("accuracy"))
+        return value
+
+    @property
+    def measures(self) -> dict[str, float | None]:
+        """Every measure on the test rows, by name; the mean, where several parties predict."""
+        found = self.content["metrics"].get("test", {}).get("measures", {})
+        names = dict.fromkeys(name for by_name in found.values() for name in by_name)
+        return {name: headline(found, name) for name in names}
 
     @property
     def metrics(self) -> dict[str, Any]:
@@ -41,6 +72,12 @@ class Result:
     @property
     def weights_sha256(self) -> dict[str, str]:
         return dict(self.content["weights_sha256"])
+
+
+def headline(measures: Mapping[str, Mapping[str, Any]], metric: str) -> float | None:
+    """The mean of a measure over the parties that predict; None if any of them has none."""
+    values = [by_name.get(metric, {}).get("value") for by_name in measures.values()]
+    return sum(values) / len(values) if values and None not in values else None
 
 
 def read(folder: Path) -> Result:

@@ -20,6 +20,7 @@ from colonnade.results.account import attributed, judge_of
 from colonnade.results.environment import environment
 from colonnade.results.history import divergence, history, metrics
 from colonnade.results.result import Result
+from colonnade.task import DEFAULT_METRIC
 from colonnade.wire import ledger, store
 
 SCHEMA = 1
@@ -88,6 +89,8 @@ class ResultFile:
         rows_of_training = history(
             {party: told["history"] for party, told in accounts.items()}, list(self.cast), judge
         )
+        kind = data.get("task", {}).get("kind", "multiclass")
+        decision = accounts.get(self.holder, {}).get("decision")
         lent = settings.found.method.rows.everyone_labelled(settings.options)
         content = {
             "schema": SCHEMA,
@@ -105,8 +108,12 @@ class ResultFile:
             "parties": list(self.cast),
             "roles": dict(self.cast),
             "metrics": metrics(
-                {p: told["scores"] for p, told in accounts.items()}, self.holder, judge
+                {p: told["scores"] for p, told in accounts.items()},
+                self.holder,
+                judge,
+                settings.run.metric or DEFAULT_METRIC[kind],
             ),
+            **({} if decision is None else {"decision": decision}),
             "history": rows_of_training,
             "wire": dict(wire),
             "timing": self._timing(accounts, rows_of_training, setup, judge),

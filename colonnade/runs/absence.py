@@ -1,4 +1,4 @@
-"""Measures what each passive party contributes: the accuracy without it.
+"""Measures what each passive party contributes: how good the predictions are without it.
 
 Every row is evaluated with the same weights once with and once without a party. The difference is
 that party's embedding, also under masks, so this is for parties that live in one process anyhow;
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from statistics import fmean
 from typing import Any
 
 from torch import Tensor
@@ -17,10 +16,13 @@ from torch import Tensor
 from colonnade.assembly import Assembly
 from colonnade.config import Config
 from colonnade.errors import MethodError
+from colonnade.results.quality import Ruling, decided, judged, known
+from colonnade.results.result import headline
 from colonnade.role import identity
 from colonnade.role.method import bind
 from colonnade.role.party import Party
 from colonnade.runtime import local
+from colonnade.task.measures import measures
 from colonnade.wire import Ledger, Wire
 
 MOST_PARTIES = 8  # it takes as many evaluations as there are passive parties
@@ -33,12 +35,13 @@ def measure(
     settings: Config,
     assembly: Assembly,
     weights: Mapping[str, Weights],
-    metrics: Mapping[str, Mapping[str, Any]],
-) -> dict[str, dict[str, float]]:
-    """By split and absent party: the mean accuracy of those who still predict.
+    result: Mapping[str, Any],
+) -> dict[str, dict[str, dict[str, float | None]]]:
+    """By split and absent party: the mean over those who still predict, of the measure that decides
+    (`absent_value`) and of the accuracy (`absent`), where there are classes.
 
     weights  of every party, as trained
-    metrics  of the run: the splits that were evaluated, and whose predictions count
+    result   of the run: the splits that were evaluated, whose predictions count, how they decide
     A party without which the method would not go on is left out.
     """
     cast, holder = assembly.cast, assembly.parties[assembly.holder]
@@ -47,20 +50,36 @@ def measure(
     if not asked or not passives or len(cast) > MOST_PARTIES:
         return {}
     members = {name: _copy(p, weights[name]) for name, p in assembly.parties.items()}
-    found: dict[str, dict[str, float]] = {}
-    for split, measured in metrics.items():
-        labels = holder.splits[split].y
-        assert labels is not None
+    told = result.get("decision")
+    by = None if told is None else Ruling.from_told(told)
+    found: dict[str, dict[str, dict[str, float | None]]] = {}
+    for split, metrics in result["metrics"].items():
         for absent in passives:
-            logits = _predict(settings, members, cast, absent, split)
-            shares = [
-                int((each.argmax(1) == labels).sum()) / len(labels)
-                for name, each in logits.items()
-                if name in measured["per_party"]
-            ]
-            if shares:
-                found.setdefault(split, {})[absent] = fmean(shares)
+            outputs = _predict(settings, members, cast, absent, split)
+            outputs = {n: each for n, each in outputs.items() if n in metrics["measures"]}
+            for name, value in _left(holder, split, outputs, metrics["metric"], by).items():
+                found.setdefault(split, {}).setdefault(name, {})[absent] = value
     return found
+
+
+def _left(
+    holder: Party, split: str, outputs: Mapping[str, Tensor], metric: str, by: Ruling | None
+) -> dict[str, float | None]:
+    """What these predictions are worth, as the label holder can tell."""
+    if not outputs:
+        return {}
+    whose = judged(outputs, holder.name, holder.name)
+    shares, values = list[float](), dict[str, Any]()
+    labels = holder.splits[split].y
+    assert labels is not None
+    for name, each in outputs.items():
+        rule = by if name == whose else None
+        if holder.task.kind != "regression":
+            shares.append(int((decided(holder, each, rule) == labels).sum()) / len(labels))
+        rows = known(holder, split, each, rule)
+        values[name] = {metric: {"value": measures(rows, [metric])[metric]}}
+    accuracy = {"absent": sum(shares) / len(shares)} if shares else {}
+    return {**accuracy, "absent_value": headline(values, metric)}
 
 
 def _may_be_absent(name: str, settings: Config, cast: Mapping[str, str]) -> bool:

@@ -80,24 +80,28 @@ def train(
             if recorder is not None:
                 recorder.flush()
             book.close()
+            wish = settings.decision if status == "finished" else None
+            accounts = {n: account(party, assembly.holder, wish) for n, party in parties.items()}
             result = file.write(
                 status,
                 problem,
                 data=assembly.facts(),
-                accounts={n: account(party, assembly.holder) for n, party in parties.items()},
+                accounts=accounts,
                 setup=setup,
                 head=book.head,
                 warnings=[*assembly.warnings, *checkpoints.damaged, *warnings],
             )
-    _keep(settings, parties, folder)
+    _keep(settings, parties, folder, {n: told["decision"] for n, told in accounts.items()})
     checkpoints.clear()  # they have done their work
     return result, {name: party.kept.weights() for name, party in parties.items()}
 
 
-def _keep(settings: Config, parties: Mapping[str, Party], folder: Path) -> None:
-    """The trained models; all of them make a finished run."""
-    for party in parties.values():
-        folders.save_weights(party, folder / "weights.part")
+def _keep(
+    settings: Config, parties: Mapping[str, Party], folder: Path, decisions: Mapping[str, Any]
+) -> None:
+    """The trained models, and how their parties decide; all of them make a finished run."""
+    for name, party in parties.items():
+        folders.save_weights(party, folder / "weights.part", **folders.deciding(decisions[name]))
         if settings.found.method.rows.ids_only:
             write_common(party, folder / "parties" / party.name)
     (folder / "weights.part").rename(folder / "weights")

@@ -185,7 +185,6 @@ def _measured(
 ) -> Result:
     """What is left without each party, and how well an attack has reconstructed private images."""
     if weights is not None:
-        found = absence.measure(settings, assembly, weights, result.content["metrics"])
-        result = add_metrics(result, {split: {"absent": left} for split, left in found.items()})
+        result = add_metrics(result, absence.measure(settings, assembly, weights, result.content))
     attacked = inversion.score(assembly.parties, result.path)
     return add_metrics(result, {"test": attacked} if attacked else {})

@@ -26,6 +26,13 @@ POINTS = 100
 GROUPS = 20  # of residuals
 
 Curve = dict[str, list[float]]
+CURVES = {  # what each of them consists of
+    "roc": ("false_positive_rate", "recall"),
+    "precision_recall": ("recall", "precision"),
+    "calibration": ("predicted", "observed", "share"),
+    "residuals": ("predicted", "residual", "spread"),
+    "residual_histogram": ("edges", "share"),
+}
 
 
 def curves(rows: Scored) -> dict[str, Curve]:

@@ -76,11 +76,14 @@ def _interval(name: str, value: float, draws: Floats) -> Interval:
         return Interval(value)
     tail = (1 - LEVEL) / 2
     low, high = np.quantile(draws, [tail, 1 - tail]) + (value - draws.mean())
-    if name != "r2":
-        low = max(low, 0.0)
-    if name not in ("rmse", "mae", "log_loss", "brier"):
-        high = min(high, 1.0)
-    return Interval(value, float(low), float(high))
+    least, most = bounds(name)
+    return Interval(value, float(max(low, least)), float(min(high, most)))
+
+
+def bounds(name: str) -> tuple[float, float]:
+    """The least and the most that a measure can be."""
+    most = math.inf if name in ("rmse", "mae", "log_loss", "brier") else 1.0
+    return -math.inf if name == "r2" else 0.0, most
 
 
 def over_seeds(values: Sequence[float | None]) -> Interval:

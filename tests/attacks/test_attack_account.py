@@ -51,7 +51,7 @@ def honest(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 @pytest.mark.parametrize(
     ("lie", "why"),
     [
-        ("tell_nothing", "'history' is missing"),
+        ("tell_nothing", "'decision' is missing"),
         ("claim_accuracy", "it holds no labels"),
         ("judge_in_the_holders_name", "it holds no labels"),
         ("rewrite_history", "of 'party1'"),
@@ -129,6 +129,31 @@ def federation(tmp_path: Path) -> Federation:
     return load(tmp_path / "federation.toml")
 
 
+DECISION: dict[str, Any] = {
+    "threshold": 0.3,
+    "chosen_by": "rate",
+    "positive": 1,
+    "calibration": {
+        "way": "none",
+        "positive": 1,
+        "slope": 1.0,
+        "offset": 0.0,
+        "lines": [],
+        "note": "",
+    },
+}
+HONEST = {
+    "per_party": {"bank": 0.25},
+    "measures": {
+        "bank": {
+            "auc": {"value": 0.5, "low": 0.25, "high": 0.75},
+            "precision": {"value": None, "low": None, "high": float("nan")},
+        }
+    },
+    "curves": {"bank": {"roc": {"false_positive_rate": [0.0, 1.0], "recall": [0.0, 1.0]}}},
+}
+
+
 def site(name: str, other: str, kind: str, **account: Any) -> dict[str, Any]:
     """What an honest site tells."""
     told = {
@@ -136,10 +161,11 @@ def site(name: str, other: str, kind: str, **account: Any) -> dict[str, Any]:
             {"phase": "train", "epoch": 1, "of": 1, "seconds": 1.0}
             | ({"loss": 0.5} if name == "bank" else {})
         ],
-        "scores": {"test": {"per_party": {"bank": 0.25}}} if name == "bank" else {},
+        "scores": {"test": HONEST} if name == "bank" else {},
         "spent": {},
         "remarks": [],
         "weights_sha256": "ef" * 32,
+        "decision": DECISION if name == "bank" else None,
         "task": {"kind": "binary", "classes": ["no", "yes"], "positive": "yes"},
         "warnings": [],
     }
@@ -148,7 +174,14 @@ def site(name: str, other: str, kind: str, **account: Any) -> dict[str, Any]:
         "account": told | account,
         "wire": {"flows": [flow], "by_phase": {"train": {"bytes": 8, "messages": 1}}},
         "rounds": 2,
-        "data": {"name": "own", "train_rows": 4, "test_rows": 4, "classes": [], "partition": ""},
+        "data": {
+            "name": "own",
+            "train_rows": 4,
+            "test_rows": 4,
+            "classes": ["no", "yes"],
+            "task": {"kind": "binary", "classes": ["no", "yes"], "positive": "yes"},
+            "partition": "",
+        },
         "warnings": [],
         "log": "",
     }
@@ -195,6 +228,12 @@ def test_an_honest_site_is_believed(federation: Federation, tmp_path: Path) -> N
         {"history": [{"phase": "a\nb", "epoch": 1, "of": 1, "seconds": 1}]},
         {"history": [{"phase": "train", "epoch": 1, "of": 1, "seconds": 1}] * 2},
         {"history": [{"others": {"bank": {"loss": 0.0}}}]},
+        {"scores": {"test": {"measures": {"bank": HONEST["measures"]["bank"]}}}},
+        {"scores": {"test": {"measures": {"telco": HONEST["measures"]["bank"]}}}},
+        {"scores": {"test": {"curves": {"telco": HONEST["curves"]["bank"]}}}},
+        {"scores": {"test": {"value": {"telco": 1.0}}}},
+        {"scores": {"test": {"absent": {"telco": 1.0}}}},
+        {"decision": DECISION},
         {"spent": {"masking": -1.0}},
         {"remarks": ["x" * 100_000]},
         {"remarks": ["x"] * 100_000},
@@ -217,6 +256,78 @@ def test_a_site_cannot_speak_for_another(lie: Any, federation: Federation, tmp_p
     assert found["metrics"]["test"]["accuracy"] == 0.25
     assert found["metrics"]["test"]["per_party"] == {"bank": 0.25}
     assert found["metrics"]["test"]["confusion"] is None
+    assert (found["metrics"]["test"]["metric"], found["metrics"]["test"]["value"]) == ("auc", 0.5)
+    assert found["decision"] == DECISION
     assert [row["parties"] for row in found["history"]] == [{"bank": {"loss": 0.5}}]
     assert found["history"][0]["seconds"] == 1.0 and found["wire"]["bytes"] in (8, 16)
     assert found["status"] == "failed" and "'telco'" in found["error"]
+
+
+# ---- what the label holder itself may say --------------------------------------------------------
+
+
+def one(name: str = "auc", **ends: Any) -> dict[str, Any]:
+    return {"measures": {"bank": {name: {"value": 0.5, "low": 0.4, "high": 0.6} | ends}}}
+
+
+def curve(name: str = "roc", **axes: Any) -> dict[str, Any]:
+    return {"curves": {"bank": {name: axes}}}
+
+
+def calibrated(**changed: Any) -> dict[str, Any]:
+    return DECISION | {"calibration": DECISION["calibration"] | changed}
+
+
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
+        ({"scores": {"test": one(value=1.5)}}, "not from 0 to 1"),
+        ({"scores": {"test": one(value="high")}}, "not a number"),
+        ({"scores": {"test": one(value=True)}}, "not a number"),
+        ({"scores": {"test": one(value=10**400)}}, "not a number"),
+        ({"scores": {"test": one(low=0.7)}}, "ends before it begins"),
+        ({"scores": {"test": one(sure=0.7)}}, "at most 3 entries"),
+        ({"scores": {"test": one("goodness")}}, "is no measure"),
+        ({"scores": {"test": one("rmse", value=-1.0)}}, "not from 0 to inf"),
+        ({"scores": {"test": one("x" * 1000)}}, "not a printable text"),
+        ({"scores": {"test": {"measures": {"shop": {}}}}}, "speaks of 'shop'"),
+        ({"scores": {"test": curve("roc", recall=[0.0])}}, "does not have the axes"),
+        (
+            {"scores": {"test": curve(false_positive_rate=[0.0] * 100_000, recall=[0.0])}},
+            "at most 256 entries",
+        ),
+        (
+            {"scores": {"test": curve(false_positive_rate=[0.0], recall=[0.0, 1.0])}},
+            "different lengths",
+        ),
+        (
+            {"scores": {"test": curve(false_positive_rate=[0.0], recall=[float("inf")])}},
+            "not between",
+        ),
+        ({"scores": {"test": curve("truth")}}, "is no curve"),
+        ({"decision": DECISION | {"threshold": float("nan")}}, "decision.threshold"),
+        ({"decision": DECISION | {"threshold": "low"}}, "decision.threshold"),
+        ({"decision": DECISION | {"chosen_by": "whim"}}, "not a way to decide"),
+        ({"decision": {"threshold": 0.5}}, "the keys of a decision"),
+        ({"decision": []}, "not a table"),
+        ({"decision": calibrated(way="magic")}, "not a calibration"),
+        ({"decision": calibrated(slope=float("inf"))}, "not between"),
+        ({"decision": calibrated(lines=[[[0.0, 1.0], [0.0]]])}, "a line that is none"),
+        ({"decision": calibrated(lines=[[0.0] * 3])}, "at most 2 entries"),
+    ],
+)
+def test_measures_curves_and_decisions_have_their_shape(
+    lie: dict[str, Any], why: str, federation: Federation, tmp_path: Path
+) -> None:
+    """The label holder itself may tell of measures, curves and how it decides; numbers out of
+    bounds, unknown names, long lists and calibrations that nobody can apply are refused."""
+    told = site("bank", "telco", "gradient")
+    told["account"] |= lie
+    run, name = federation.run, federation.holder
+    (tmp_path / "run").mkdir()
+    file = ResultFile.begin(tmp_path / "run", run, "nvflare", federation.cast, name)
+    sites = {"bank": told, "telco": site("telco", "bank", "embedding")}
+    found = _joined(federation, file, Outcome("FINISHED", [], sites, 0.0)).content
+    assert found["status"] == "failed" and "'bank' sent an account" in found["error"]
+    assert why in found["error"]
+    assert found["metrics"] == {} and "decision" not in found

@@ -81,6 +81,7 @@ def cold(plan: Path) -> tuple[str, ...]:
 
 
 def main() -> None:
+    import sklearn.metrics  # noqa: F401 – what every run measures with at its end
     import torch
 
     import colonnade.cli.party

@@ -47,6 +47,9 @@ def test_without_training_every_epoch_counts(combined: Combined) -> None:
 def test_what_does_not_count_gives_no_accuracy(combined: Combined) -> None:
     metrics = combined(scores={"test": {"alone": {"a": 0.5}}})["metrics"]
     assert metrics["test"] == {
+        "metric": "accuracy",
+        "value": None,
+        "measures": {},
         "accuracy": None,
         "per_party": {},
         "confusion": None,
