@@ -205,7 +205,7 @@ class Rows:
             told = result.content["metrics"]["test"]["measures"][holder.name]
             found = {name: value["value"] for name, value in told.items()}
             if "decision" in settings:
-                rows = {name: part for name, part in held(self.test).items()}
+                rows = dict(held(self.test).items())
                 rows[holder.name] = rows[holder.name][0]
                 decided = colonnade.load(out).predict(rows)[holder.name].decisions
                 found["flagged"] = float(np.mean([name == "1" for name in decided]))

@@ -89,6 +89,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "parties": {"bank": {"model": "cnn"}, "shop": {"optimizer": "adam", "lr": 0.001}},
     },
     "steps": {"checkpoint": {"epochs": 0, "steps": 10}},
+    "threshold": {"decision": {"threshold": 0.2}},
+    "rate": {"decision": {"rate": 0.1, "calibrate": "platt"}, "data": {"validation": 0.2}},
+    "cost": {
+        "decision": {"cost": {"false_positive": 1, "false_negative": 5.5}},
+        "data": {"validation": 0.2},
+    },
 }
 
 
@@ -298,6 +304,18 @@ def test_wrong_types(tree: dict[str, Any], where: str, must: str) -> None:
         ({"data": {"classes": ["a"]}}, "data.classes = ['a']: at least two"),
         ({"data": {"classes": ["a", "b", "a"]}}, "data.classes names 'a' more than once"),
         ({"checkpoint": {"steps": -1}}, "checkpoint.steps = -1: at least 0"),
+        ({"decision": {"threshold": 1.5}}, "decision.threshold = 1.5: from 0 to 1"),
+        ({"decision": {"threshold": 0.5, "rate": 0.1}, "data": {"validation": 0.1}}, "keep one"),
+        ({"decision": {"rate": 0.1}}, "set validation below [data]"),
+        ({"decision": {"calibrate": "platt"}}, "decision.calibrate: what is chosen needs"),
+        (
+            {"decision": {"rate": 0.1}, "data": {"validation": 0.1}, "evaluate_every": 0},
+            "set evaluate_every = 1",
+        ),
+        (
+            {"decision": {"cost": {"false_negative": 1}}, "data": {"validation": 0.1}},
+            "decision.cost does not say false_positive",
+        ),
         ({"partition": {"kind": "tiles", "sizes": [1]}}, 'no meaning for kind = "tiles"'),
         ({"partition": {"kind": "columns", "groups": {"../": ["a"]}}}, "groups name '../'"),
         ({"splitnn": {"dim": 0}}, "splitnn.dim = 0: at least 1"),
@@ -447,6 +465,18 @@ def test_every_setting_is_in_the_hash(override: str) -> None:
     source = {"method": "splitnn"}
     overrides = re.split(r" (?=data\.)", override)  # two of them belong together
     assert load(source, overrides).sha256() != load(source).sha256()
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "decision.threshold=0.3", "decision.rate=0.1", "decision.calibrate=isotonic",
+        "decision.cost={false_positive = 1, false_negative = 5}",
+    ],
+)  # fmt: skip
+def test_how_it_decides_is_in_the_hash(override: str) -> None:
+    source = {"method": "splitnn", "data": {"validation": 0.2}}
+    assert load(source, [override]).sha256() != load(source).sha256()
 
 
 def test_the_hash_test_names_every_setting() -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from colonnade import methods, models
-from colonnade.config import FITS, Checkpoint, Data, Run
+from colonnade.config import FITS, Checkpoint, Data, Deciding, Run
 from colonnade.errors import ConfigError
 from colonnade.models.registry import BUILDERS
 from colonnade.partition import Partition
@@ -29,6 +29,7 @@ SETTINGS: dict[str, type] = {
     "Data": Data,
     "Partition": Partition,
     "Checkpoint": Checkpoint,
+    "Decision": Deciding,
     **{name: methods.find(name).method.options for name in methods.BUILT_IN},
 }
 
