@@ -47,7 +47,21 @@ def costs(
                 f"{rows.count:,} ids, too{_of_bytes(rule)}"
             )
         elif needed:
-            yield f"{kind.name}: {_of_batches(federation, kind, needed, rule, rows)}"
+            count = 0 if rows is None else len(rows.splits.get("train", ()))
+            common = federation.run.align is not None
+            yield f"{kind.name}: {_of_batches(federation.run, kind, needed, rule, count, common)}"
+
+
+def costs_of_run(settings: Config, cast: Mapping[str, str], rows: int) -> Iterator[tuple[str, str]]:
+    """The same of all parties of a run on this machine, each with its name: there is no policy."""
+    method, passives = settings.found.method, sum(role == "passive" for role in cast.values())
+    for name, role in cast.items():
+        if not method.roles[role].every_epoch:
+            continue
+        needed = settings.run.epochs * (1 if role == "passive" else passives)
+        for kind in method.sent_by(role, settings.options, passives):
+            if kind.about == "batch":
+                yield name, f"{kind.name}: {_of_batches(settings, kind, needed, Allow(), rows)}"
 
 
 def scarce(
@@ -98,22 +112,26 @@ def oversized(settings: Config, role: str, features: int) -> Iterator[tuple[str,
 
 
 def _of_batches(
-    federation: Federation, kind: Kind, needed: int, rule: Allow, rows: OwnRows | None
+    settings: Config,
+    kind: Kind,
+    needed: int,
+    rule: Allow,
+    count: int,
+    common: bool = False,
 ) -> str:
     """One that leaves with every batch of every epoch."""
     allowed = f" of the {rule.releases:,} that may, in all runs" if rule.releases else ""
     said = f"each record that trains leaves {needed:,} times{allowed}"
-    width = width_of(kind, federation.run.options)
+    width = width_of(kind, settings.options)
     if not width:
         return said
     said += f", {width:,} numbers each time"
-    if rows is None or "train" not in rows.splits:
+    if not count:
         return said
-    count = len(rows.splits["train"])
-    whole = needed * epoch_bytes(federation.run, kind, count)
-    common = " if all are common" if federation.run.align is not None else ""
+    whole = needed * epoch_bytes(settings, kind, count)
+    those = " if all are common" if common else ""
     return (
-        f"{said}: {units.size(whole)} for {count:,} rows to train on{common}, without what is sent "
+        f"{said}: {units.size(whole)} for {count:,} rows to train on{those}, without what is sent "
         f"to evaluate{_of_bytes(rule)}"
     )
 

@@ -10,10 +10,11 @@ from colonnade import config as configuration
 from colonnade import toml
 from colonnade.align import kinds_of, ristretto
 from colonnade.align.phase import better_spelt, common_in_clear, keep
-from colonnade.assembly import from_catalogue, from_files
+from colonnade.assembly import Assembly, from_catalogue, from_files
 from colonnade.config import Config
 from colonnade.data import own
 from colonnade.data.own import OwnFile
+from colonnade.deploy.costs import costs_of_run, oversized
 from colonnade.deploy.doctor.check import Check, problems
 from colonnade.deploy.doctor.code import of_run
 from colonnade.deploy.doctor.machine import software
@@ -105,9 +106,21 @@ def _rows_of(run: Config) -> Iterator[Check]:
     for name, party in assembly.parties.items():
         what = f"{prod(party.shape)} numbers per row" if party.has_features else "no features"
         yield Check(name, "ok", f"{party.role}, {what}")
-    cast, sent = assembly.cast, list(kinds_of(len(names)) if run.align is not None else ())
+    yield from _sent(run, assembly, len(names))
+
+
+def _sent(run: Config, assembly: Assembly, aligning: int) -> Iterator[Check]:
+    """What would cross, and how much of it; so many parties would align their rows first."""
+    cast, sent = assembly.cast, list(kinds_of(aligning) if run.align is not None else ())
     for role in cast.values():
         passives = sum(other == "passive" for other in cast.values())
-        sent += method.sent_by(role, run.options, passives)
+        sent += run.found.method.sent_by(role, run.options, passives)
     for kind in dict.fromkeys(sent):
         yield Check("may cross", "note", f"{kind.name} ({kind.describe()}) reveals {kind.reveals}")
+    for name, said in costs_of_run(run, cast, assembly.facts()["train_rows"]):
+        yield Check(f"{name} sends", "note", said)
+    for name, role in cast.items():
+        party = assembly.parties[name]
+        features = prod(party.shape) if party.has_features else 0
+        for said, move in oversized(run, role, features):
+            yield Check(f"{name} sends", "note", said, move)
