@@ -178,11 +178,11 @@ class Task:
                 raise DataError(f"a class is no text of at most {NAME_LETTERS} letters")
         if len(set(names)) < len(names):
             raise DataError("two classes have one name")
-        task = Task.of(names)
-        if kind != task.kind:
-            raise DataError(f"a task of kind '{kind}' has {len(names)} classes")
+        if kind == "binary" and len(names) != 2:
+            raise DataError(f"two classes are to be learnt, and {len(names)} are told")
+        task = Task(kind, tuple(names))
         if positive is None:
             return task
-        if positive not in names or kind != "binary":
+        if positive not in names or len(names) != 2:
             raise DataError(f"the class that scores are about is '{foreign(str(positive), 100)}'")
         return replace(task, positive=names.index(positive))
