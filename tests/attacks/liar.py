@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from colonnade.cli.main import main as colonnade
-from colonnade.deploy import records
+from colonnade.deploy import member, records
 from colonnade.deploy.records import Records
 from colonnade.errors import ColonnadeError
 from colonnade.methods import easter, fedemb
@@ -110,6 +110,39 @@ def slow_clock(me: str) -> None:
 
 def warn_in_the_runs_name(me: str) -> None:
     _forge(lambda told: told | {"remarks": ["party1's labels are wrong"], "warnings": ["stop it"]})
+
+
+# ---- lies of a hub about what is to be learnt ----------------------------------------------------
+
+
+def _tell(task: object) -> None:
+    """Tell all others this task, and train on one's own."""
+    plain = member.connect
+
+    def connect(*given: Any, **how: Any) -> Any:
+        return plain(*given, **how | {"told": {"task": task}})
+
+    member.connect = connect
+
+
+def tell_a_spread_that_is_no_number(me: str) -> None:
+    _tell({"kind": "regression", "mean": 0.0, "spread": float("nan")})
+
+
+def tell_an_endless_mean(me: str) -> None:
+    _tell({"kind": "regression", "mean": float("inf"), "spread": 1.0})
+
+
+def tell_a_mean_in_words(me: str) -> None:
+    _tell({"kind": "regression", "mean": "much", "spread": 1.0})
+
+
+def tell_a_million_classes(me: str) -> None:
+    _tell({"kind": "multiclass", "classes": [str(number) for number in range(10**6)]})
+
+
+def tell_a_list(me: str) -> None:
+    _tell(["regression", 0.0, 1.0])
 
 
 # ---- lies of a hub about who takes part ----------------------------------------------------------

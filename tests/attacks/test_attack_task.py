@@ -1,0 +1,119 @@
+"""A hub tells the others what is to be learnt: nonsense is refused, and the hub named."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from nursery import Nursery
+
+import colonnade
+from colonnade.config.federation import Federation, load
+from colonnade.deploy.nvflare.told import checked
+from colonnade.deploy.supervisor import Options
+from colonnade.errors import DataError, RoleFailed
+from colonnade.task import Task
+
+LIAR = Path(__file__).with_name("liar.py")
+TREE = {
+    "method": "splitnn",
+    "seed": 3,
+    "epochs": 2,
+    "batch_size": 50,
+    "model_options": {"hidden": [16]},
+    "data": {"name": "digits", "train_rows": 200, "test_rows": 60},
+    "partition": {"kind": "columns", "parties": 3},
+    "absence": False,
+    "splitnn": {"dim": 8},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("lie", "why"),
+    [
+        ("tell_a_spread_that_is_no_number", "numbers around 0 with the spread nan are none"),
+        ("tell_an_endless_mean", "numbers around inf with the spread 1 are none"),
+        ("tell_a_mean_in_words", "their mean and spread are not told"),
+        ("tell_a_million_classes", "no list of 2 to 10000 is told"),
+        ("tell_a_list", "what is to be learnt is not told"),
+    ],
+)
+def test_a_task_that_is_none_is_refused_and_the_hub_named(
+    lie: str, why: str, nursery: Nursery, tmp_path: Path
+) -> None:
+    """Whoever hears it makes no model of it: the run ends with a typed error, and without weights
+    of any other party."""
+    program = (*nursery.program(Path("x"))[:-2], str(LIAR), json.dumps({"party1": [lie]}))
+    options = Options(restarts=0, program=program)
+    with pytest.raises(RoleFailed) as refused:
+        colonnade.run(TREE, out=tmp_path / "run", runtime="process", processes=options)
+    said = str(refused.value)
+    assert "Untrusted: 'party1' says what is to be learnt, and that is refused" in said
+    assert why in said and "Traceback" not in said
+    for party in ("party2", "party3"):
+        assert not list((tmp_path / "run" / "parties" / party).glob("weights*"))
+
+
+TOLD: list[tuple[object, str]] = [
+    (None, "not told"),
+    ({}, "not told"),
+    ({"kind": "regression"}, "mean and spread are not told"),
+    ({"kind": "regression", "mean": 0.0, "spread": -1.0}, "are none"),
+    ({"kind": "regression", "mean": 0.0, "spread": True}, "mean and spread are not told"),
+    ({"kind": "regression", "mean": 10**400, "spread": 1.0}, "mean and spread are not told"),
+    ({"kind": "regression", "mean": 0.0, "spread": 1.0, "classes": []}, "not told"),
+    ({"kind": ["binary"], "classes": ["no", "yes"]}, "another version"),
+    ({"kind": "binary", "classes": ["a", "b", "c"]}, "two classes are to be learnt, and 3"),
+    ({"kind": "binary", "classes": ["no", "no"]}, "two classes have one name"),
+    ({"kind": "binary", "classes": {"no": 0, "yes": 1}}, "no list"),
+    ({"kind": "multiclass", "classes": ["no", 1, []]}, "a class is no text"),
+    ({"kind": "multiclass", "classes": ["x" * 3000, "y"]}, "at most 2000 letters"),
+    ({"kind": "binary", "classes": ["no", "yes"], "positive": "maybe"}, "is 'maybe'"),
+    ({"kind": "binary", "classes": ["no", "yes"], "positive": "\x1b[2J"}, r"is '\\x1b\[2J'"),
+    ({"kind": "binary", "classes": ["no", "yes"], "weights": [1.0]}, "no list"),
+]
+
+
+@pytest.mark.parametrize(("told", "why"), TOLD)
+def test_what_is_no_task_is_refused(told: object, why: str) -> None:
+    with pytest.raises(DataError, match=why):
+        Task.from_told(told)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        Task("regression", mean=4000.0, spread=2.5),
+        Task("binary", ("no", "yes"), positive=0),
+        Task("multiclass", ("a", "b", "c")),
+        Task("multiclass", ("no", "yes")),
+    ],
+)
+def test_what_is_told_is_what_is_heard(task: Task) -> None:
+    """Also through JSON, as it travels."""
+    assert Task.from_told(json.loads(json.dumps(task.told()))).told() == task.told()
+
+
+@pytest.fixture
+def federation(tmp_path: Path) -> Federation:
+    tree = {
+        "name": "ours",
+        "run": {"method": "splitnn"},
+        "parties": {
+            "bank": {"address": "a.org:1", "signing_key": "ab" * 32},
+            "telco": {"signing_key": "cd" * 32},
+        },
+    }
+    (tmp_path / "federation.toml").write_text(tomli_w.dumps(tree))
+    return load(tmp_path / "federation.toml")
+
+
+@pytest.mark.parametrize("told", [told for told, _ in TOLD[2:]])
+def test_a_site_that_tells_of_no_task_is_refused(told: Any, federation: Federation) -> None:
+    """What an engine collects is looked at by the same eyes."""
+    found = checked({"data": {"task": told}}, "telco", federation)
+    assert "CodecError: 'telco' tells" in found["problem"] and found["data"] == {}
