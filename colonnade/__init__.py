@@ -20,11 +20,12 @@ from colonnade.version import __version__
 if TYPE_CHECKING:  # for whoever reads; when the program runs, `__getattr__` imports them
     from colonnade.config import Config
     from colonnade.results.observer import Observer
+    from colonnade.results.prediction import Prediction
     from colonnade.results.result import Result
     from colonnade.role.batches import Batch
     from colonnade.role.method import Method, Role
     from colonnade.role.party import Party
-    from colonnade.runs.predict import Prediction, Trained, load
+    from colonnade.runs.predict import Trained, load
     from colonnade.runs.run import run
     from colonnade.wire import Kind, Peer, recv_any
 
@@ -56,7 +57,7 @@ _MODULES = {
     "Observer": "colonnade.results.observer",
     "Party": "colonnade.role.party",
     "Peer": "colonnade.wire",
-    "Prediction": "colonnade.runs.predict",
+    "Prediction": "colonnade.results.prediction",
     "Result": "colonnade.results.result",
     "Role": "colonnade.role.method",
     "Trained": "colonnade.runs.predict",

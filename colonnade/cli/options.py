@@ -128,7 +128,13 @@ def _predict(commands: Any) -> None:
         metavar="NAME",
         help="do without this passive party; may be repeated",
     )
-    sub.add_argument("--out", type=Path, metavar="FILE", help="default: RUN/predictions.csv")
+    sub.add_argument(
+        "--out",
+        type=Path,
+        metavar="FILE",
+        help="default: RUN/predictions.csv; if that is there, predictions-2.csv",
+    )
+    sub.add_argument("--overwrite", action="store_true", help="replace an older file of that name")
 
 
 def _data(commands: Any) -> None:
@@ -314,7 +320,12 @@ def _party(commands: Any) -> None:
         "--keys", type=Path, metavar="DIR", help="default: keys/ beside the federation file"
     )
     sub.add_argument("--policy", type=Path, metavar="FILE", help="what may leave; TOML")
-    sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<federation>-<party>")
+    sub.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="default: runs/<federation>-<party>; with --predict, the file of predictions",
+    )
     sub.add_argument("--device", choices=["cpu", "cuda"])
     sub.add_argument(
         "--aligned",
@@ -335,6 +346,11 @@ def _party(commands: Any) -> None:
         default=[],
         metavar="PARTY",
         help="predict without this party; all others must say so too",
+    )
+    sub.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="with --predict, replace an older file of predictions",
     )
     sub.add_argument("--events", action="store_true", help=argparse.SUPPRESS)
 

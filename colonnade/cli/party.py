@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.text import Text
 
 from colonnade import assembly, report
+from colonnade.cli import predicted
+from colonnade.cli.predicted import Judged
 from colonnade.cli.progress import Progress
 from colonnade.config import Config, code, federation
 from colonnade.data import own
@@ -27,7 +29,9 @@ from colonnade.deploy import predict as member_predict
 from colonnade.deploy.reuse import found_in
 from colonnade.deploy.setup import Setup, check_data, prepare, read_rows
 from colonnade.errors import ColonnadeError, RunError
+from colonnade.results import predictions_csv
 from colonnade.results.observer import Observer, Traffic
+from colonnade.results.prediction import Truth
 from colonnade.role.progress import Meter
 from colonnade.runtime.control import Failure
 from colonnade.wire.policy import Policy
@@ -80,25 +84,41 @@ def _predict(arguments: argparse.Namespace) -> None:
     console = Console(highlight=False, quiet=arguments.json or arguments.quiet)
     if arguments.aligned is not None:
         raise RunError("--aligned is for training: new rows are aligned again. Omit it")
+    predictions_csv.check_free(arguments.out, arguments.overwrite)
     shared = federation.load(arguments.federation, code.trusted_by(arguments.policy))
     shared.member(arguments.name)
     file = own_file(arguments)
     check_data(file, shared, arguments.name)
-    out = None
+    out, judged = None, None
     if file is not None:
         alone = shared.run.found.method.predicts_alone
-        own, ids = member_predict.rows_for(file, arguments.name, arguments.predict, alone)
-        out = (member_predict.predict_alone if alone else member_predict.predict)(
-            prepared(arguments, shared, own),
+        new = member_predict.rows_for(file, arguments.name, arguments.predict, alone)
+        found = (member_predict.predict_alone if alone else member_predict.predict)(
+            prepared(arguments, shared, new.rows),
             arguments.predict,
-            ids,
+            new,
             arguments.absent,
             lambda text: console.print(Text(f"  {text}"), soft_wrap=True),
         )
-    shown = "this party predicts nothing itself" if out is None else str(out)
-    console.print(Text(f"\npredictions  {shown}"), soft_wrap=True)
+        if found is not None:
+            labels = found.labels or ()
+            judged = Judged.by(found.prediction, Truth(labels))
+            out = predictions_csv.write(
+                {arguments.name: found.prediction},
+                arguments.predict,
+                truth={arguments.name: labels} if judged.scored else {},
+                out=arguments.out,
+                overwrite=arguments.overwrite,
+            )
+            predicted.show(console, [judged], file.label)
+            predicted.show_file(console, out)
+    if judged is None:
+        console.print(Text("\npredictions  this party predicts nothing itself"), soft_wrap=True)
     if arguments.json:
-        sys.stdout.write(json.dumps({"predictions": None if out is None else str(out)}) + "\n")
+        told: dict[str, Any] = {"predictions": None if out is None else str(out)}
+        if judged is not None:
+            told |= {"parties": [judged.told()], "warnings": judged.warnings()}
+        sys.stdout.write(json.dumps(told) + "\n")
     elif arguments.quiet and out is not None:
         sys.stdout.write(f"{out}\n")
 
@@ -109,6 +129,8 @@ def main(arguments: argparse.Namespace) -> None:
         return
     if arguments.absent:
         raise RunError("--absent goes with --predict; in training, on_lost says what to do")
+    if arguments.overwrite:
+        raise RunError("--overwrite goes with --predict; a training takes another --out")
     if arguments.events:
         _supervised(arguments)
         return

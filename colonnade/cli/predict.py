@@ -3,40 +3,41 @@
 from __future__ import annotations
 
 import argparse
-import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 from rich.text import Text
 
+from colonnade.cli import predicted
+from colonnade.cli.predicted import Judged
 from colonnade.cli.show import console_for, say
-from colonnade.errors import DataError, RunError
+from colonnade.errors import DataError
 from colonnade.report import units
+from colonnade.results import predictions_csv
+from colonnade.results.prediction import Prediction, Truth
 from colonnade.runs import predict
 
 
 def main(arguments: argparse.Namespace) -> None:
     console = console_for(arguments)
+    predictions_csv.check_free(arguments.out, arguments.overwrite)
     trained = predict.load(arguments.run)
     rows = _new_rows(arguments, trained)
     warnings = [] if rows is not None else _changed(trained)
     predictions = trained.predict(rows, arguments.absent)
     truth = _truth(rows, trained, predictions)
-    out = arguments.out or arguments.run / "predictions.csv"
-    _write_predictions(predictions, truth, out)
-    table = Table("Party", "Rows", "Accuracy", box=None)
-    shown = []
-    for name, prediction in predictions.items():
-        pairs = zip(prediction.labels, truth.get(name, ()), strict=name in truth)
-        hits = [label == true for label, true in pairs if true]
-        right = sum(hits) / len(hits) if hits else None
-        table.add_row(name, str(len(prediction)), "" if right is None else units.percent(right))
-        shown.append({"party": name, "rows": len(prediction), "accuracy": right})
-    console.print(table)
+    out = predictions_csv.write(
+        predictions,
+        arguments.run,
+        truth={name: known.labels for name, known in truth.items()},
+        out=arguments.out,
+        overwrite=arguments.overwrite,
+    )
+    judged = [Judged.by(found, truth.get(name)) for name, found in predictions.items()]
+    predicted.show(console, judged, _label(trained))
     left_out = dict(rows.left_out) if isinstance(rows, predict.NewRows) else {}
     for name, count in left_out.items():
         if count:
@@ -45,8 +46,10 @@ def main(arguments: argparse.Namespace) -> None:
             )
     for warning in warnings:
         console.print(Text(f"warning: {warning}"))
-    console.print(Text(f"\npredictions  {out}"), soft_wrap=True)
+    predicted.show_file(console, out)
     if arguments.json:
+        shown = [one.told() for one in judged]
+        warnings += [warning for one in judged for warning in one.warnings()]
         content = {"predictions": str(out), "parties": shown, "left_out": left_out}
         say(json.dumps(content | {"warnings": warnings}))
     elif arguments.quiet:
@@ -54,15 +57,19 @@ def main(arguments: argparse.Namespace) -> None:
 
 
 def _truth(
-    rows: Any, trained: predict.Trained, predictions: Mapping[str, predict.Prediction]
-) -> Mapping[str, Sequence[str]]:
-    """The true labels, by who predicts; "" where there is none."""
+    rows: Any, trained: predict.Trained, predictions: Mapping[str, Prediction]
+) -> Mapping[str, Truth]:
+    """What is known of the rows, by who predicts them."""
     if isinstance(rows, predict.NewRows):
-        return rows.truth
-    if rows is not None:
-        return {}
-    codes = trained.labels().tolist()
-    return {name: [found.classes[code] for code in codes] for name, found in predictions.items()}
+        return {name: Truth(labels) for name, labels in rows.truth.items()}
+    return {} if rows is not None else trained.truth(predictions)
+
+
+def _label(trained: predict.Trained) -> str:
+    """What the column of labels is called, where that is known."""
+    files = trained.config.files
+    holder = files.get(trained.config.run.label_holder) or next(iter(files.values()), None)
+    return "" if holder is None else holder.label
 
 
 def _new_rows(arguments: argparse.Namespace, trained: predict.Trained) -> Any:
@@ -111,24 +118,3 @@ def _has_number(line: str) -> bool:
             continue
         return True
     return False
-
-
-def _write_predictions(
-    predictions: Mapping[str, predict.Prediction], truth: Mapping[str, Sequence[str]], out: Path
-) -> None:
-    try:
-        with out.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            label = ["label"] if truth else []
-            writer.writerow(["party", "id", "predicted", "probability", *label])
-            for name, prediction in predictions.items():
-                best = prediction.probabilities.max(1).values.tolist()
-                ids, labels = prediction.names or prediction.ids.tolist(), prediction.labels
-                known = truth.get(name, [""] * len(labels)) if truth else ()
-                for number, (row, predicted, share) in enumerate(
-                    zip(ids, labels, best, strict=True)
-                ):
-                    end = [known[number]] if known else []
-                    writer.writerow([name, row, predicted, f"{share:.6f}", *end])
-    except OSError as error:
-        raise RunError(f"{out} cannot be written: {error.strerror}") from None

@@ -1,7 +1,7 @@
 """Predictions of a federation: every party brings new rows and the models it has trained.
 
 The same links, post, ledger and policy as in training; the roles are those of `predict`. Whoever
-predicts writes its own predictions.csv, and nobody else's. A method that can do without some
+predicts has its own predictions, and nobody else's. A method that can do without some
 passive parties may be told who is absent, by everybody alike.
 
 Where parties come and go, each predicts by itself, at any time: also in the middle of a training,
@@ -10,11 +10,10 @@ with the models of its newest checkpoint, and without a connection.
 
 from __future__ import annotations
 
-import csv
 import time
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -42,6 +41,7 @@ from colonnade.errors import CodecError, DataError, MethodError, RunError
 from colonnade.owner import private
 from colonnade.partition import View
 from colonnade.results import folder as folders
+from colonnade.results.prediction import Prediction, chosen_by_the_run, made
 from colonnade.results.result import read_json
 from colonnade.role.method import bind
 from colonnade.role.party import Party
@@ -55,10 +55,30 @@ SPLIT = "predict"
 AGAIN = "train again with the others, in a new run"
 
 
-def rows_for(
-    file: OwnFile | Path, party: str, run: Path, unfinished: bool = False
-) -> tuple[OwnRows, list[str]]:
-    """New rows of a party as its models take them, and their ids; a label column is ignored."""
+@dataclass(frozen=True, eq=False)
+class NewFile:
+    """A party's file of new rows."""
+
+    rows: OwnRows  # as its models take them
+    ids: list[str]
+    labels: list[str] | None  # "": none; they are compared with the predictions, and stay here
+
+    def only(self, rows: Sequence[int]) -> NewFile:
+        """The ids and labels of some rows, in this order."""
+        labels = None if self.labels is None else [self.labels[row] for row in rows]
+        return replace(self, ids=[self.ids[row] for row in rows], labels=labels)
+
+
+@dataclass(frozen=True, eq=False)
+class Predicted:
+    """What this party predicts, and the labels of these rows as far as its file has them."""
+
+    prediction: Prediction
+    labels: list[str] | None
+
+
+def rows_for(file: OwnFile | Path, party: str, run: Path, unfinished: bool = False) -> NewFile:
+    """New rows of a party as its models take them."""
     file = described(file) if isinstance(file, Path) else file
     path, saved = file.path(Path()), _saved(run, party, unfinished)
     with of(party):
@@ -78,18 +98,18 @@ def rows_for(
             x = torch.empty(len(ids), 0)
     split = Split(x, None, torch.arange(len(ids)))
     rows = OwnRows({SPLIT: split}, preparation, None, ids_of(ids), len(ids), path.name)
-    return rows, ids
+    return NewFile(rows, ids, found.labels)
 
 
 @private()
 def predict(
     setup: Setup,
     run: Path,
-    ids: list[str],
+    file: NewFile,
     absent: Collection[str] = (),
     say: Say | None = None,
-) -> Path | None:
-    """Predict with the others; the file of this party's predictions, if it is one that predicts."""
+) -> Predicted | None:
+    """Predict with the others; this party's predictions, if it is one that predicts."""
     settings, method = setup.settings, setup.settings.found.method
     method.check_absent(absent, setup.cast, settings.options)
     log = Log(run / "log-predict.txt", say)
@@ -121,11 +141,11 @@ def predict(
         keep_head(journal, manifest["run"], book)
         keep_anchor(run, journal)
     if party is not None and COMMON in party.state:
-        ids = [party.names[row] for row in party.state[COMMON].tolist()]
-        log(f"{len(ids)} of {len(party.names)} rows are common to all; the others stay out")
-    if not isinstance(session.returned, Tensor):
+        file = file.only(party.state[COMMON].tolist())
+        log(f"{len(file.ids)} of {len(party.names)} rows are common to all; the others stay out")
+    if party is None or not isinstance(session.returned, Tensor):
         return None
-    return _write(run / "predictions.csv", ids, session.returned, task)
+    return _predicted(party, session.returned, file, saved, run)
 
 
 class _NothingKept:
@@ -163,10 +183,10 @@ def _role(
 def predict_alone(
     setup: Setup,
     run: Path,
-    ids: list[str],
+    file: NewFile,
     absent: Collection[str] = (),
     say: Say | None = None,
-) -> Path | None:
+) -> Predicted | None:
     """Predict without a word to anybody, with the newest models there are."""
     settings, me = setup.settings, setup.name
     if absent:
@@ -191,7 +211,7 @@ def predict_alone(
         logits = drive(role, take)
     if not isinstance(logits, Tensor):
         return None
-    return _write(run / "predictions.csv", ids, logits, task)
+    return _predicted(party, logits, file, saved, run)
 
 
 class _NoWire:
@@ -237,20 +257,12 @@ def _reached(saved: Mapping[str, Any]) -> str:
     return f"{part} of {saved['epochs']} ('{phase}'); the training has not ended"
 
 
-def _write(path: Path, ids: list[str], logits: Tensor, task: Task) -> Path:
-    probabilities = logits.float().softmax(1).cpu()
-    best = probabilities.max(1)
-    try:
-        with path.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["id", "predicted", "probability"])
-            for name, code, share in zip(
-                ids, best.indices.tolist(), best.values.tolist(), strict=True
-            ):
-                writer.writerow([name, task.classes[code], f"{share:.6f}"])
-    except OSError as error:
-        raise RunError(f"{path} cannot be written: {error.strerror}") from None
-    return path
+def _predicted(
+    party: Party, outputs: Tensor, file: NewFile, saved: Mapping[str, Any], run: Path
+) -> Predicted:
+    chosen = chosen_by_the_run(party.task, saved)
+    ids = torch.arange(len(file.ids))
+    return Predicted(made(party, outputs, ids, file.ids, chosen, run), file.labels)
 
 
 def _saved(run: Path, party: str, unfinished: bool = False) -> dict[str, Any]:

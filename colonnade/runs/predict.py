@@ -39,6 +39,7 @@ from colonnade.journal import RunJournal
 from colonnade.owner import private
 from colonnade.partition import View
 from colonnade.results import folder as folders
+from colonnade.results.prediction import Prediction, Truth, chosen_by_the_run, is_label, made
 from colonnade.results.result import read
 from colonnade.role import identity
 from colonnade.role.method import bind
@@ -50,37 +51,6 @@ from colonnade.task import Task
 from colonnade.wire import Ledger, Wire
 
 SPLIT = "predict"
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What one party predicts: a class and the probability of every class, per row."""
-
-    party: str
-    classes: tuple[str, ...]
-    ids: Tensor  # int64 (rows,)
-    probabilities: Tensor  # float32 (rows, classes)
-    names: tuple[str, ...] = ()  # of the rows of own files, as that party calls them
-
-    @property
-    def codes(self) -> Tensor:
-        """The most probable class of every row, as its number."""
-        return self.probabilities.argmax(1)
-
-    @property
-    def labels(self) -> list[str]:
-        """The most probable class of every row, by name: text, also where numbers were given."""
-        return [self.classes[code] for code in self.codes.tolist()]
-
-    def accuracy(self, y: object) -> float:
-        """The share of rows whose label is right; `y` as it was given for training."""
-        truth = data.label_codes(y, self.classes)
-        if len(truth) != len(self):
-            raise DataError(f"{len(truth)} labels for {len(self)} predicted rows: give one each")
-        return int((self.codes == truth).sum()) / len(self)
-
-    def __len__(self) -> int:
-        return len(self.ids)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +93,8 @@ class Trained:
         else:
             splits = self._test_rows() if parties is None else self._given_rows(parties, absent)
         there = [name for name in self.result["parties"] if name not in absent]
-        members = {name: self._party(name, splits.get(name)) for name in there}
+        saved = {name: self.saved(name) for name in there}
+        members = {name: self._party(name, splits.get(name), saved[name]) for name in there}
         if method.membership.signs(self.config.options):
             session = f"{self.config.sha256()} predict {secrets.token_hex(8)}"
             for name, known in identity.simulated(list(members), session).items():
@@ -146,13 +117,16 @@ class Trained:
             names = parties.names
         elif parties is None:
             names = self._names()
+        predicting = [name for name, outputs in answers.items() if isinstance(outputs, Tensor)]
+        deciding = {name: told for name, told in saved.items() if told.get("decision")}
+        if deciding and not deciding.keys() & set(predicting):  # whoever has labels judges others
+            deciding = dict.fromkeys(predicting[:1], next(iter(deciding.values())))
         found = {}
-        for name, logits in answers.items():
-            if isinstance(logits, Tensor):
-                ids = members[name].splits[SPLIT].ids.cpu()
-                called = tuple(names[name][row] for row in ids.tolist()) if name in names else ()
-                shares = logits.float().softmax(1).cpu()
-                found[name] = Prediction(name, members[name].task.classes, ids, shares, called)
+        for name in predicting:
+            party, ids = members[name], members[name].splits[SPLIT].ids.cpu()
+            called = tuple(names[name][row] for row in ids.tolist()) if name in names else ()
+            chosen = chosen_by_the_run(party.task, deciding.get(name, {}))
+            found[name] = made(party, answers[name], ids, called, chosen, run=self.path)
         return found
 
     def read_files(self, files: Mapping[str, str | Path], absent: Collection[str] = ()) -> NewRows:
@@ -197,10 +171,11 @@ class Trained:
         self, found: Mapping[str, Own], kept: Mapping[str, Tensor], *, alone: bool
     ) -> dict[str, tuple[str, ...]]:
         """The labels of new rows, by who predicts them: the holder's, where rows are common."""
+        task = self._task()
         own = {
             name: tuple(file.labels[row] for row in kept[name].tolist())
             for name, file in found.items()
-            if file.labels and set(file.labels) & set(self.result["data"]["classes"])
+            if file.labels and any(is_label(text, task) for text in set(file.labels))
         }
         if alone:
             return own
@@ -269,12 +244,28 @@ class Trained:
         return prepared
 
     def labels(self) -> Tensor:
-        """The true classes of the test rows, which only the label holder knows."""
+        """The true classes, or numbers, of the test rows, which only the label holder knows."""
         self._refuse_in_memory()
         assembly = self._federation()
         y = assembly.parties[assembly.holder].splits["test"].y
         assert y is not None
         return y.cpu()
+
+    def truth(self, predictions: Mapping[str, Prediction]) -> dict[str, Truth]:
+        """What is known of the test rows, by who predicts them: its own labels where it has any,
+        else the label holder's."""
+        self._refuse_in_memory()
+        assembly, found = self._federation(), {}
+        for name, prediction in predictions.items():
+            split = assembly.parties[name].splits["test"]
+            split = (
+                split if split.y is not None else assembly.parties[assembly.holder].splits["test"]
+            )
+            values = [] if split.y is None else split.y.tolist()
+            classes = prediction.classes
+            texts = [classes[value] if classes else repr(value) for value in values]
+            found[name] = Truth(texts, split.weights)
+        return found
 
     def _federation(self) -> Assembly:
         """The parties with the rows of the run, read once more."""
@@ -381,9 +372,10 @@ class Trained:
             owned[owner] = (*owned.get(owner, ()), replace(column, name=name))
         return owned
 
-    def _party(self, name: str, rows: tuple[Tensor | None, Tensor] | None) -> Party:
+    def _party(
+        self, name: str, rows: tuple[Tensor | None, Tensor] | None, saved: Mapping[str, Any]
+    ) -> Party:
         run = self.config.run
-        saved = self.saved(name)
         preparation, _ = self._preparation(name)
         splits = {}
         if rows is not None:

@@ -188,24 +188,28 @@ def test_predict(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "bank" in out and "40" in out and f"{100 * accuracy:.2f} %" in out
     with Path("p.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert len(rows) == 40 and {row["party"] for row in rows} == {"bank"}
+    assert len(rows) == 40 and "party" not in rows[0]  # only one predicts
     right = sum(row["predicted"] == row["label"] for row in rows)
     assert right / 40 == accuracy
     assert len({row["id"] for row in rows}) == 40
-    assert all(0.1 <= float(row["probability"]) <= 1 for row in rows)  # the best of ten classes
+    shares = [[float(row[f"p({digit})"]) for digit in range(10)] for row in rows]
+    assert [sum(row) for row in shares] == pytest.approx([1] * 40)
+    best = [str(np.argmax(row)) for row in shares]
+    assert best == [row["predicted"] for row in rows]
+    assert {row["run"] for row in rows} == {"tiny"}
+    assert {row["model"] for row in rows} == {result["weights_sha256"]["bank"][:12]}
 
 
 def test_predict_as_json_and_quietly(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = told(capsys, "predict", made, "--out", "p.csv")
     result = json.loads((made / "result.json").read_text())
     accuracy = result["metrics"]["test"]["accuracy"]
-    assert printed == {
-        "predictions": "p.csv",
-        "parties": [{"party": "bank", "rows": 40, "accuracy": accuracy}],
-        "left_out": {},
-        "warnings": [],
-    }
-    assert said(capsys, "predict", made, "--out", "p.csv", "--quiet") == "p.csv\n"
+    (party,) = printed.pop("parties")
+    assert printed == {"predictions": "p.csv", "left_out": {}, "warnings": []}
+    assert (party["party"], party["rows"], party["scored"]) == ("bank", 40, 40)
+    assert party["accuracy"] == party["measures"]["accuracy"] == accuracy
+    out = said(capsys, "predict", made, "--out", "p.csv", "--quiet", "--overwrite")
+    assert out == "p.csv\n"
 
 
 def test_predict_new_rows(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,7 +218,8 @@ def test_predict_new_rows(made: Path, capsys: pytest.CaptureFixture[str]) -> Non
     np.save("shop.npy", digits[..., 4:])
     rows = ["--data", "bank=bank.npy", "--data", "shop=shop.npy"]
     printed = told(capsys, "predict", made, *rows, "--out", "p.csv")
-    assert printed["parties"] == [{"party": "bank", "rows": 6, "accuracy": None}]
+    (party,) = printed["parties"]
+    assert (party["rows"], party["scored"], party["accuracy"]) == (6, 0, None)
     parties = {"bank": digits[..., :4], "shop": digits[..., 4:]}
     expected = colonnade.load(made).predict(parties)["bank"].labels
     with Path("p.csv").open(newline="") as file:
@@ -231,21 +236,19 @@ def test_predict_rows_of_a_table_from_csv(capsys: pytest.CaptureFixture[str]) ->
         np.savetxt(f"{name}.csv", table, delimiter=",", header=header, comments="")
     rows = ["--data", "bank=bank.csv", "--data", "shop=shop.csv"]
     printed = told(capsys, "predict", "table", *rows)
-    assert printed == {
-        "predictions": "table/predictions.csv",
-        "parties": [{"party": "bank", "rows": 3, "accuracy": None}],
-        "left_out": {},
-        "warnings": [],
-    }
+    (party,) = printed.pop("parties")
+    assert (party["rows"], party["threshold"], party["accuracy"]) == (3, 0.5, None)
+    assert printed == {"predictions": "table/predictions.csv", "left_out": {}, "warnings": []}
 
 
 def test_predict_without_a_party(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
     left = json.loads((made / "result.json").read_text())["metrics"]["test"]["absent"]
     printed = told(capsys, "predict", made, "--absent", "shop", "--out", "p.csv")
-    assert printed["parties"] == [{"party": "bank", "rows": 40, "accuracy": left["shop"]}]
+    (party,) = printed["parties"]
+    assert (party["rows"], party["accuracy"]) == (40, left["shop"])
     np.save("bank.npy", data.load("digits").train.x[:6, ..., :4].numpy())
     rows = ["--data", "bank=bank.npy", "--absent", "shop"]
-    assert told(capsys, "predict", made, *rows, "--out", "p.csv")["parties"][0]["rows"] == 6
+    assert told(capsys, "predict", made, *rows, "--out", "q.csv")["parties"][0]["rows"] == 6
     for name, why in {"bank": "it is the active party", "shpo": "did you mean 'shop'?"}.items():
         assert main(["predict", str(made), "--absent", "shop", "--absent", name]) == 2
         assert why in capsys.readouterr().err

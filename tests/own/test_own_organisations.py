@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from test_own_predict import decide
 from test_own_runs import OVER, ROWS, tables, write
 
 import colonnade
@@ -135,6 +136,8 @@ def test_new_rows_are_aligned_privately(trained: Path) -> None:
     for name in PARTIES:
         words[name] = ["--data", str(trained / f"new_{name}.csv"), "--id", "customer"]
         words[name] += ["--predict", str(trained / "runs" / name)]
+    words["bank"] += ["--label", "verdict"]
+    decide(trained / "runs" / "bank", "bank", 0.4)
     said = both(trained, **words)
     found = tables()
     ids = set(found["bank"][0][parts["bank"]]) & set(found["shop"][0][parts["shop"]])
@@ -156,7 +159,16 @@ def test_new_rows_are_aligned_privately(trained: Path) -> None:
     rows = run.read_files({name: trained / f"new_{name}.csv" for name in PARTIES})
     plain = run.predict(rows)["bank"]
     assert [line["id"] for line in lines] == list(plain.names)
-    assert [line["predicted"] for line in lines] == plain.labels
+    decide(trained / "plain" / "run", "bank", 0.4)
+    files = [f"--data={name}={trained}/new_{name}.csv" for name in PARTIES]
+    assert main(["predict", str(run.path), *files]) == 0
+    with (trained / "plain" / "run" / "predictions.csv").open(newline="") as file:
+        together = list(csv.DictReader(file))
+    for line in [*lines, *together]:
+        del line["run"]
+    assert lines == together and {line["threshold"] for line in lines} == {"0.4"}
+    measured = run.predict(rows)["bank"].score(rows.truth["bank"])
+    assert f"{measured['auc']:.3f}" in said["bank"] and "ROC AUC" not in said["shop"]
 
 
 def test_an_alignment_serves_several_runs(trained: Path, tmp_path: Path) -> None:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from sklearn.metrics import balanced_accuracy_score, precision_score, roc_auc_score
 from test_own_runs import tables, write
 
 import colonnade
 from colonnade.cli.main import main
 from colonnade.errors import DataError
+from colonnade.task.calibration import Calibration
+from colonnade.task.decision import Decision
+from colonnade.wire import store
 
 SIZES = ["s", "m", "l"]
 
@@ -47,6 +53,20 @@ def new(folder: Path, to: Path, **changes: list[str]) -> list[str]:
         (to / f"new_{party}.csv").write_text("\n".join(lines) + "\n")
         words += ["--data", f"{party}={to / f'new_{party}.csv'}"]
     return words
+
+
+def decide(run: Path, party: str, threshold: float) -> None:
+    """As if the party had chosen this threshold, and calibrated, at the end of its training."""
+    place = run / "weights" / party
+    fitted = Calibration("platt", 1, slope=1.5, offset=0.25)
+    told = Decision(threshold, "cost", 1).told() | {"calibration": fitted.told()}
+    store.save({**store.load(place), "decision": told}, place)
+
+
+def middle(lines: list[dict[str, str]]) -> float:
+    """A threshold that some rows reach, the first of them exactly, and others do not."""
+    shares = sorted(float(line["p(good)"]) for line in lines)
+    return shares[len(shares) // 2]
 
 
 def told(capsys: pytest.CaptureFixture[str], *words: str | Path) -> dict[str, Any]:
@@ -193,3 +213,114 @@ def test_a_file_that_has_changed(tmp_path: Path, capsys: pytest.CaptureFixture[s
     shop.write_text("\n".join([lines[0], *reversed(lines[1:])]) + "\n")
     (warning,) = told(capsys, tmp_path / "run")["warnings"]
     assert "the file of 'shop' has changed since the training" in warning
+
+
+# ---- decisions, measures, and the file -----------------------------------------------------------
+
+
+@pytest.fixture
+def run(trained: Path, tmp_path: Path) -> Path:
+    """A copy of a run, without predictions."""
+    copy = Path(shutil.copytree(trained / "splitnn", tmp_path / "run"))
+    for file in copy.glob("predictions*.csv"):
+        file.unlink()
+    return copy
+
+
+def test_the_threshold_of_the_run_decides(
+    run: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = new(trained, tmp_path)
+    plain = told(capsys, run, *words)["lines"]
+    decide(run, "bank", 0.5)
+    threshold = middle(told(capsys, run, *words)["lines"])
+    decide(run, "bank", threshold)
+    found = told(capsys, run, *words)
+    assert found["parties"][0]["threshold"] == threshold
+    assert {float(line["threshold"]) for line in found["lines"]} == {threshold}
+    for line, before in zip(found["lines"], plain, strict=True):
+        share, odds = float(line["p(good)"]), float(before["p(good)"])
+        odds = 1.5 * np.log(odds / (1 - odds)) + 0.25
+        assert share == pytest.approx(1 / (1 + np.exp(-odds)), abs=1e-6)
+        assert line["predicted"] == ("good" if share >= threshold else "bad")
+    assert {line["predicted"] for line in found["lines"]} == {"good", "bad"}
+    # From Python, too.
+    again = colonnade.load(run)
+    rows = again.read_files({p: tmp_path / f"new_{p}.csv" for p in ("bank", "shop")})
+    prediction = again.predict(rows)["bank"]
+    assert prediction.threshold == threshold
+    assert prediction.decisions == [line["predicted"] for line in found["lines"]]
+    assert prediction.score(rows.truth["bank"]) == found["parties"][0]["measures"]
+
+
+def test_all_measures_are_those_of_scikit_learn_on_the_file(
+    run: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = new(trained, tmp_path)
+    decide(run, "bank", 0.5)
+    threshold = middle(told(capsys, run, *words)["lines"])
+    decide(run, "bank", threshold)
+    found = told(capsys, run, *words)
+    measured = found["parties"][0]["measures"]
+    true = [line["label"] == "good" for line in found["lines"]]
+    share = [float(line["p(good)"]) for line in found["lines"]]
+    said = [line["predicted"] == "good" for line in found["lines"]]
+    assert measured["auc"] == pytest.approx(roc_auc_score(true, share), abs=1e-12)
+    assert measured["precision"] == pytest.approx(precision_score(true, said), abs=1e-12)
+    assert measured["balanced_accuracy"] == pytest.approx(
+        balanced_accuracy_score(true, said), abs=1e-12
+    )
+    assert main(["predict", str(run), *words]) == 0
+    out = capsys.readouterr().out
+    assert f"{measured['auc']:.3f}" in out and f"{100 * measured['precision']:.2f} %" in out
+    assert f"{threshold:.3g} by cost for good" in out
+    assert f"Measures of {len(true)} rows with labels" in out
+
+
+def test_labels_that_training_did_not_have_are_named(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    head, *lines = rows_of(trained, "bank", slice(0, 80))
+    at = head.split(",").index("verdict")
+    cells = [line.split(",") for line in lines]
+    for row in cells[:10]:
+        row[at] = "Good"
+    bank = [head, *(",".join(row) for row in cells)]
+    found = told(capsys, trained / "splitnn", *new(trained, tmp_path, bank=bank))
+    strange = sum(line["label"] == "Good" for line in found["lines"])
+    assert strange and found["parties"][0]["scored"] == len(found["lines"]) - strange
+    (warning,) = found["warnings"]
+    assert f"{strange} rows of 'bank' have labels that did not occur in training" in warning
+    assert "('Good')" in warning
+
+
+def test_older_predictions_stay(
+    run: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = new(trained, tmp_path)
+    assert told(capsys, run, *words)["predictions"] == str(run / "predictions.csv")
+    (run / "predictions.csv").write_text("mine\n")
+    assert main(["predict", str(run), *words]) == 0
+    out = capsys.readouterr().out
+    assert f"predictions  {run / 'predictions-2.csv'}\nearlier ones stay as they are" in out
+    assert (run / "predictions.csv").read_text() == "mine\n"
+    own = str(tmp_path / "own.csv")
+    (tmp_path / "own.csv").write_text("mine\n")
+    assert main(["predict", str(run), *words, "--out", own]) == 2
+    assert "own.csv exists: give another --out" in capsys.readouterr().err
+    assert main(["predict", str(run), *words, "--out", own, "--overwrite"]) == 0
+    assert (tmp_path / "own.csv").read_text().startswith("id,")
+
+
+def test_a_run_of_processes_predicts_the_same_file(
+    run: Path, trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apart = colonnade.run(trained / "run.toml", out=tmp_path / "apart", runtime="process").path
+    words = new(trained, tmp_path)
+    files = []
+    for folder in (apart, run):
+        decide(folder, "bank", 0.55)
+        lines = told(capsys, folder, *words)["lines"]
+        assert {line.pop("run") for line in lines} == {folder.name}
+        files.append(lines)
+    assert files[0] == files[1]

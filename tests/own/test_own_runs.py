@@ -276,7 +276,8 @@ def test_later_rows_keep_the_categories_of_training(tmp_path: Path) -> None:
     header = lines[0].replace("customer", "id")
     numbers = ",".join(lines[1].split(",")[1:])
     (tmp_path / "new.csv").write_text(f"{header},size\nsomebody,{numbers},2\nother,,,,,4\n")
-    rows, ids = member_predict.rows_for(tmp_path / "new.csv", "shop", tmp_path / "run")
+    new = member_predict.rows_for(tmp_path / "new.csv", "shop", tmp_path / "run")
+    rows, ids = new.rows, new.ids
     assert ids == ["somebody", "other"]
     assert rows.splits[member_predict.SPLIT].x[:, 4:].tolist() == [[0, 1, 0], [0, 0, 0]]
     assert rows.splits[member_predict.SPLIT].x[1, :4].tolist() == [
