@@ -172,11 +172,22 @@ def test_two_silent_parties_talk_through_the_hub(two: Two) -> None:
 def test_all_mistakes_of_a_file(two: Two) -> None:
     two.file.write_text('name = "ours"\n[run]\nmethod = "splitn"\n[parties.bank]\n')
     found = examine(two.file, two.mine("bank"))
-    assert [check.about for check in found] == ["file"] * (len(found) - 1) + ["software"]
+    assert {check.about for check in found} == {"file", "software"}
     assert any("splitnn" in check.found for check in found)
     assert any("signing_key is missing" in check.found for check in found)
     assert {check.verdict for check in found[:-1]} == {"problem"}
     assert "nowhere.toml: No such file" in examine(Path("nowhere.toml"))[0].found
+
+
+def test_mistakes_of_a_run_do_not_hide_those_of_a_party(two: Two) -> None:
+    """Both are said in one round, and each once."""
+    two.file.write_text(two.file.read_text().replace("epochs = 3", "epoch = 3"))
+    (two.keys("bank") / "bank.sign").chmod(0o640)
+    found = two.check("bank")
+    (file,) = found["file"]
+    assert "did you mean 'epochs'" in file.found
+    assert "bank.sign can be read" in found["keys"][0].found
+    assert found["data"][0].verdict == "ok" and "60 rows" in found["data"][0].found
 
 
 def test_a_name_that_is_no_member(two: Two) -> None:

@@ -185,6 +185,18 @@ def test_all_that_is_wrong_with_a_file_is_said_at_once(tmp_path: Path) -> None:
     assert all(said in str(caught.value) for said in words)
 
 
+def test_mistakes_of_the_run_file_do_not_hide_those_of_the_files(tmp_path: Path) -> None:
+    file = write(tmp_path, epoch="3")
+    (tmp_path / "shop.csv").write_text("customer,a\nx,1\nx,2\n")
+    found = {c.about: c.found for c in doctor.examine_run(file) if c.verdict == "problem"}
+    assert "did you mean 'epochs'" in found["file"] and "the same id" in found["shop"]
+    (tmp_path / "mine.py").write_text("METHOD = 3\n")
+    file = write(tmp_path, method='"mine.py"')
+    (tmp_path / "shop.csv").write_text("customer,a\nx,1\nx,2\n")
+    code, shop = [c for c in doctor.examine_run(file) if c.verdict not in ("ok", "note")]
+    assert code.about == "code mine.py" and "the same id" in shop.found
+
+
 # ---- one organisation's own file
 
 

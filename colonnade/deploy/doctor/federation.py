@@ -30,11 +30,13 @@ def examine(path: Path, mine: Mine | None = None) -> list[Check]:
     try:
         looked, trusted = of_federation(path, None if mine is None else mine.policy)
         if not no_problem(looked):
-            return [*looked, *_without_code(path, mine), software()]
+            return [*looked, *_of_members(path, mine), software()]
         federation = federations.load(path, trusted)
     except ColonnadeError as error:
         move = f"correct {path}; every party needs the same one"
-        return [*(Check("file", "problem", said, move) for said in problems(error)), software()]
+        known = problems(error)
+        rest = [check for check in _of_members(path, mine) if check.found not in known]
+        return [*(Check("file", "problem", said, move) for said in known), *rest, software()]
     checks = [*looked, *_file(federation)]
     if mine is not None:
         try:
@@ -47,10 +49,10 @@ def examine(path: Path, mine: Mine | None = None) -> list[Check]:
     return [*checks, software()]
 
 
-def _without_code(path: Path, mine: Mine | None) -> Iterator[Check]:
-    """What can be said of the rest, where code that it names may not be executed: not whether it
-    all fits together."""
-    move = "after that, ask the doctor again: the settings of the run were not looked at"
+def _of_members(path: Path, mine: Mine | None) -> Iterator[Check]:
+    """What can be said of the rest, where the run has mistakes or needs code that may not be
+    executed: not whether it all fits together."""
+    move = f"correct {path}; every party needs the same one"
     try:
         federation = federations.load_members(path, "" if mine is None else mine.name)
         case = None if mine is None else Case(federation, federation.member(mine.name), mine)

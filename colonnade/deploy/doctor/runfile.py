@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from math import prod
 from pathlib import Path
 
@@ -35,12 +36,13 @@ def examine_run(path: Path) -> list[Check]:
     """All checks of a run file: settings, every party's own file, what they have in common."""
     looked = of_run(path)
     if any(check.verdict != "ok" for check in looked):
-        return [*looked, software()]
+        return [*looked, *_files_named_in(path), software()]
     try:
         run = configuration.load(path)
     except ColonnadeError as error:
         move = f"correct {path}"
-        return [*(Check("file", "problem", said, move) for said in problems(error)), software()]
+        wrong = [Check("file", "problem", said, move) for said in problems(error)]
+        return [*wrong, *_files_named_in(path), software()]
     method, checks = run.found.method, looked
     said = f"{method.name}, {run.run.epochs} epochs, batches of {run.run.batch_size}"
     checks.append(Check("run", "ok", f"{said}, seed {run.run.seed}"))
@@ -49,6 +51,17 @@ def examine_run(path: Path) -> list[Check]:
     if all(check.verdict == "ok" for check in checks):
         checks += _rows_of(run)
     return [*checks, software()]
+
+
+def _files_named_in(path: Path) -> Iterator[Check]:
+    """The parties' own files, where the run file itself has mistakes, or code that is not executed:
+    what is said of its keys is not said again."""
+    keys = {key.name for key in fields(OwnFile)}
+    for party, table in toml.table(toml.load(path), "parties", []).items():
+        own_keys = {k: v for k, v in table.items() if k in keys} if isinstance(table, dict) else {}
+        file = toml.read(OwnFile, own_keys, "", []) if "data" in own_keys else None
+        if file is not None:
+            yield from _own_file(party, replace(file, data=str(file.path(path.parent).resolve())))
 
 
 def _own_file(party: str, file: OwnFile) -> Iterator[Check]:
