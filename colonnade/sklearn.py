@@ -9,9 +9,18 @@
 means nothing there; rows must carry their identity with them. Own rows have it in their index (a
 DataFrame) or in a column (`id_column`, which is used for nothing else); the partner's in theirs, or
 in `shared`, one identity for each of its rows. Rows are matched again in every `fit`, so held-out
-rows take no part in it, and a partner's rows that nobody asked about stay unused. A plain array
-without `id_column` is refused, because a guess would pair the wrong people; only `fit` itself takes
-a mask, `fit(X, partner=P, shared=mask)`, since there the rows are at hand.
+rows take no part in it, and a partner's rows that nobody asked about stay unused. Ids are compared
+as `colonnade align` does it (`align/ids.py`): 7, 7.0 and "7" are one id, "007" is another.
+
+A guess would pair the wrong people, so a plain array without `id_column` is refused, and so is an
+index of whole numbers without a name, which looks like the positions of rows:
+`X.rename_axis("customer")` says that they are ids. Only `fit` itself takes a mask,
+`fit(X, partner=P, shared=mask)`, since there the rows are at hand.
+
+**What a pickle holds.** A fitted enricher is pickled (joblib, copy.deepcopy) without the partner's
+rows and without `shared`: it transforms as before, and whoever fits it again gives them anew. One
+that was never fitted is pickled with them, since the workers of a cross-validation have to fit it;
+so does a search keep them in its `estimator`. Keep `best_estimator_`, or use `save`.
 
 **This is a simulation**: partner and task party are in one memory. The arithmetic is that of the
 federation, FedSVD with all its masks (`privacy/fedsvd.py` says who would learn what), so the
@@ -40,6 +49,7 @@ from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import _check_feature_names_in, check_is_fitted, validate_data
 from torch import Tensor
 
+from colonnade.align import doubts, normalise
 from colonnade.errors import DataCorrupt, DataError
 from colonnade.methods.parts import enrichment as enrich
 from colonnade.methods.parts.enrichment import Encoder, Enricher
@@ -49,6 +59,13 @@ from colonnade.runs.predict import load
 
 FORMAT, VERSION = "colonnade.VerticalEnricher", 1
 Array = NDArray[Any]
+
+
+class _LeftOut:
+    """Stands where a pickle has left out what belongs to the partner."""
+
+    def __repr__(self) -> str:
+        return "left out of the pickle"
 
 
 class VerticalEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -153,15 +170,23 @@ class VerticalEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ids, own = self._without_ids(X)
         x = validate_data(self, own, dtype=[np.float64, np.float32])
         partner = self.partner if partner is None else partner
+        if isinstance(partner, _LeftOut):
+            raise DataError(
+                "this enricher comes from a pickle, which holds no rows of the partner: give them "
+                "again, fit(X, partner=…), or set_params(partner=…, shared=…) before a pipeline"
+            )
         partners = partner if isinstance(partner, list | tuple) else [partner]
         partners = [one for one in partners if one is not None]
-        shareds = self.shared if shared is None else shared
+        mine = None if isinstance(self.shared, _LeftOut) else self.shared
+        shareds = mine if shared is None else shared
         if shareds is None or not isinstance(partner, list | tuple):
             shareds = [shareds] * len(partners)
         if len(shareds) != len(partners):
             raise DataError(f"{len(partners)} partners, and `shared` for {len(shareds)}")
+        numbered = self.id_column is None and ids is not None and _is_numbered(X.index)
         matched = [
-            _matched(x, ids, one, whose) for one, whose in zip(partners, shareds, strict=True)
+            _matched(x, ids, one, whose, numbered=numbered)
+            for one, whose in zip(partners, shareds, strict=True)
         ]
         groups = [matched] if self.together and matched else [[one] for one in matched]
         random = check_random_state(self.random_state)
@@ -183,6 +208,13 @@ class VerticalEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         rows = torch.from_numpy(x.astype(np.float64))
         codes = [enrich.encode(encoder, rows).numpy() for encoder in self.encoders_]
         return np.hstack([x, *codes] if self.keep else codes).astype(x.dtype, copy=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Once it is fitted, without what belongs to the partner."""
+        kept: dict[str, Any] = dict(super().__getstate__())
+        if "encoders_" in kept:
+            kept |= {n: _LeftOut() for n in ("partner", "shared") if kept[n] is not None}
+        return kept
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """The own columns' names, then enriched0_0, enriched0_1, … for the first partner."""
@@ -349,9 +381,12 @@ class FederatedEnricher(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
 
 def _matched(
-    x: Array, ids: list[Hashable] | None, partner: Any, shared: Any
+    x: Array, ids: list[Hashable] | None, partner: Any, shared: Any, *, numbered: bool
 ) -> tuple[Array, Tensor]:
-    """Positions of the own rows that the partner has, ascending, and its rows for them."""
+    """Positions of the own rows that the partner has, ascending, and its rows for them.
+
+    numbered  the ids of the own rows may be positions
+    """
     theirs = check_array(partner, dtype=np.float64, input_name="partner")
     mask = None if shared is None else np.asarray(shared)
     if mask is not None and mask.dtype == bool:
@@ -367,36 +402,46 @@ def _matched(
             "Give a DataFrame with an index, or id_column, or fit(X, partner=…, shared=mask). In a "
             "pipeline, set_output(transform='pandas') on the steps before keeps the index"
         )
+    if numbered:
+        raise DataError(
+            "the index of X has whole numbers and no name, so nothing says whether these are ids "
+            "or positions: give it ids, X.set_index('customer'), or id_column; or, if they are "
+            "ids, X.rename_axis('customer')"
+        )
     if shared is None and not hasattr(partner, "index"):
         raise DataError("nothing says who the partner's rows are: give `shared`, an id for each")
     if shared is None and _is_numbered(partner.index):
         raise DataError(
-            "the partner's index is 0, 1, 2 …, which says nothing about who its rows are: give it "
-            "one that does, partner.set_index('customer'), or `shared`, an id for each row"
+            "the partner's index has whole numbers and no name, so nothing says whether these are "
+            "ids or positions: give it ids, partner.set_index('customer'); or, if they are ids, "
+            "partner.rename_axis('customer'); or `shared`, an id for each row"
         )
-    whose = list(partner.index) if shared is None else np.asarray(shared).tolist()
-    if len(whose) != len(theirs):
-        raise DataError(f"the partner has {len(theirs)} rows, and `shared` {len(whose)} ids")
+    given = list(partner.index) if shared is None else np.asarray(shared).tolist()
+    if len(given) != len(theirs):
+        raise DataError(f"the partner has {len(theirs)} rows, and `shared` {len(given)} ids")
+    whose = normalise(given, "partner", most=max(1, len(given)))
+    own_ids = normalise(ids, "X", most=max(1, len(ids)))
     places = {who: place for place, who in enumerate(whose)}
-    for name, count, distinct in (
-        ("the partner", len(whose), len(places)),
-        ("X", len(ids), len(set(ids))),
-    ):
-        if distinct < count:
-            raise DataError(f"{name} has {count} rows for {distinct} ids: an id is used twice")
-    found = [(own, places[who]) for own, who in enumerate(ids) if who in places]
+    found = [(own, places[who]) for own, who in enumerate(own_ids) if who in places]
     if not found:
         raise DataError(
             f"none of the {len(ids)} ids of X is among the partner's {len(whose)}: they begin with "
-            f"{ids[:3]} and {whose[:3]}. Has a step before changed the ids, or their type?"
+            f"{own_ids[:3]} and {whose[:3]}. Has a step before changed the ids?"
+            f"{_doubts(own_ids, whose)}"
         )
     own_places, their_places = (np.asarray(side) for side in zip(*found, strict=True))
     return own_places, torch.from_numpy(theirs[their_places])
 
 
+def _doubts(own: list[str], theirs: list[str]) -> str:
+    """What looks as if a program had changed the ids of one side."""
+    sides = (("X", own), ("the partner", theirs))
+    return "".join(f" Of {side}, {doubt}." for side, ids in sides for doubt in doubts(ids))
+
+
 def _is_numbered(index: Any) -> bool:
-    """Whether this is the default index of a table."""
-    return type(index).__name__ == "RangeIndex" and index.name is None and index.start == 0
+    """Whether this may be a table's default index, or what a fold has left of one."""
+    return index.name is None and getattr(index.dtype, "kind", "O") in "iu"
 
 
 def _plain(value: Any) -> Any:

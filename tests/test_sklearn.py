@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import struct
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from joblib import parallel_config
 from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from sklearn.base import clone
@@ -262,9 +264,13 @@ def test_rows_that_cannot_be_matched_are_refused() -> None:
 
     refused("nothing says who the rows of X are", array, partner=hospital)
     refused("nothing says who the partner's rows are", bank, partner=theirs)
-    refused("none of the 60 ids", bank.reset_index(drop=True), partner=hospital)
-    refused("an id is used twice", pd.concat([bank, bank]), partner=hospital)
-    refused("an id is used twice", bank, partner=pd.concat([hospital, hospital]))
+    refused("none of the 60 ids", bank.rename(lambda name: f"no {name}"), partner=hospital)
+    refused("'X' has 60 rows that repeat an earlier id", pd.concat([bank] * 2), partner=hospital)
+    twice = pd.concat([hospital, hospital])
+    refused("'partner' has 40 rows that repeat an earlier id", bank, partner=twice)
+    refused(
+        "'X' has 1 ids that are empty: row 3", bank.rename({bank.index[3]: ""}), partner=hospital
+    )
     refused("40 rows, and `shared` 3 ids", bank, partner=theirs, shared=["a", "b", "c"])
     refused("2 partners, and `shared` for 1", bank, partner=[theirs, theirs], shared=[["a"]])
     refused("need ids", array[:50], fit={"partner": theirs, "shared": mask})
@@ -299,11 +305,73 @@ def test_it_helps_where_the_partner_knows_more() -> None:
     assert scores[10.0] > scores[0.0] + 0.05, scores
 
 
-def test_a_partner_whom_nobody_has_named_is_refused() -> None:
-    """Of two tables just read from files, row 0 of one is not row 0 of the other."""
+def test_positions_are_not_taken_for_ids() -> None:
+    """Of two tables just read from files, row 0 of one is not row 0 of the other; and customer 7
+    of one is not row 7 of the other, nor what a fold has left of a numbered table."""
     random = np.random.default_rng(0)
     bank, clinic = (pd.DataFrame(random.normal(size=(40, 3))) for _ in range(2))
-    with pytest.raises(DataError, match=r"0, 1, 2 …, which says nothing .*set_index"):
-        VerticalEnricher(clinic, q=2, epochs=1).fit(bank)
-    meant = VerticalEnricher(clinic, shared=clinic.index, q=2, epochs=1).fit(bank)
-    assert meant.n_shared_ == [40]
+    customers = clinic.set_index(pd.Index(range(10, 50), name="customer"))
+    quick = {"q": 2, "epochs": 1}
+    named = bank.rename_axis("customer")
+    with pytest.raises(DataError, match=r"the partner's index has whole numbers and no name.*set_"):
+        VerticalEnricher(clinic, **quick).fit(named)
+    for rows in (bank, bank.iloc[::2], bank.set_axis(range(100, 140))):
+        for partner in (customers, clinic.rename_axis("customer")):
+            with pytest.raises(
+                DataError, match=r"index of X has whole numbers and no name.*rename"
+            ):
+                VerticalEnricher(partner, **quick).fit(rows)
+        with pytest.raises(DataError, match="index of X has whole numbers and no name"):
+            VerticalEnricher(clinic, shared=range(40), **quick).fit(rows)
+    assert VerticalEnricher(customers, **quick).fit(named).n_shared_ == [30]
+    assert VerticalEnricher(**quick).fit(bank).n_shared_ == [0]  # nobody to be matched with
+
+
+def test_ids_are_compared_as_in_an_alignment() -> None:
+    random = np.random.default_rng(0)
+    bank, clinic = (pd.DataFrame(random.normal(size=(30, 3))) for _ in range(2))
+    bank = bank.rename_axis("customer")  # 0 to 29
+    quick = {"q": 2, "epochs": 1}
+    for theirs in (
+        [float(n) for n in range(30)],
+        [f" {n} " for n in range(30)],
+        [chr(0xFF10 + n) if n < 10 else str(n) for n in range(30)],  # full-width digits
+    ):
+        assert VerticalEnricher(clinic, shared=theirs, **quick).fit(bank).n_shared_ == [30]
+    zeros = [f"{n:03d}" for n in range(30)]
+    with pytest.raises(DataError, match="none of the 30 ids of X"):
+        VerticalEnricher(clinic, shared=zeros, **quick).fit(bank)
+    with pytest.raises(DataError, match=r"Of the partner, 30 of 30 ids end in '\.0'"):
+        VerticalEnricher(clinic, shared=[f"{n}.0" for n in range(30)], **quick).fit(bank)
+    with pytest.raises(DataError, match="'partner' has 1 ids that are neither text nor whole"):
+        VerticalEnricher(clinic, shared=[*range(29), 0.5], **quick).fit(bank)
+
+
+def test_a_pickle_of_a_fitted_enricher_holds_nothing_of_the_partner() -> None:
+    bank, hospital, _ = people()
+    ids = hospital.index.to_numpy()
+    marked = hospital.to_numpy(copy=True)
+    marked[7, 3] = 1234.56789  # a number that can be found
+    for settings in ({"partner": marked, "shared": ids}, {"partner": [marked], "shared": [ids]}):
+        model = VerticalEnricher(**settings, **QUICK).fit(bank)
+        raw = pickle.dumps(model)
+        assert struct.pack("<d", 1234.56789) not in raw
+        assert not any(str(name).encode() in raw for name in ids)
+        again = pickle.loads(raw)  # noqa: S301
+        assert np.array_equal(again.transform(bank), model.transform(bank))
+        with pytest.raises(DataError, match=r"comes from a pickle, .* give them again"):
+            clone(again).fit(bank)
+        refitted = clone(again).fit(bank, partner=marked, shared=ids)
+        assert np.array_equal(refitted.transform(bank), model.transform(bank))
+        assert model.partner is settings["partner"]  # nothing was taken from the one in memory
+
+
+def test_workers_of_a_cross_validation_have_the_partner() -> None:
+    bank, hospital, y = people(90)
+    unfitted = VerticalEnricher(hospital, **QUICK)
+    sent = pickle.loads(pickle.dumps(unfitted))  # noqa: S301
+    assert sent.partner.equals(hospital)
+    model = make_pipeline(unfitted, LogisticRegression())
+    with parallel_config("loky", n_jobs=2):
+        scores = cross_val_score(model, bank, y, cv=2, error_score="raise")
+    assert np.array_equal(scores, cross_val_score(model, bank, y, cv=2, error_score="raise"))
