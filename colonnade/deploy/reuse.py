@@ -22,7 +22,7 @@ from colonnade.config.federation import Federation
 from colonnade.errors import RunError
 from colonnade.results.result import read_json
 
-AGAIN = "omit --aligned, at every party, and they are found again"
+AGAIN = "Omit --aligned, at every party, and they are found again"
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,10 @@ def _sha256(result: dict[str, Any], name: str) -> str:
 
 def _numbers(path: Path, names: list[str]) -> list[int]:
     """The numbers in common.csv; each must be that of its id."""
+    if not path.exists():
+        raise RunError(
+            f"{path} is not there: --aligned names a folder that `colonnade align` wrote. {AGAIN}"
+        )
     try:
         with path.open(newline="", encoding="utf-8") as file:
             lines = list(csv.reader(file))[1:]

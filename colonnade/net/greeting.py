@@ -11,6 +11,10 @@ from colonnade.net.frame import PROTOCOL, Body, Hello, parse
 
 SAID = 300  # letters of what a peer says
 AGREE = "Correct that at one of them, and start both again with the same commands"
+WAITING = (  # of who has refused, and is still there
+    ". '{me}' goes on waiting: correct it at '{who}', and start that again; or correct it here, "
+    "with Ctrl-C and then the same command"
+)
 ANY = "*"  # a fact that does not apply to a party: a server has no rows
 
 

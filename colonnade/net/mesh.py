@@ -37,7 +37,7 @@ from colonnade.net.frame import (
     pack,
     parse,
 )
-from colonnade.net.greeting import AGREE, Unfit, first_words, fitting
+from colonnade.net.greeting import AGREE, WAITING, Unfit, first_words, fitting
 from colonnade.net.keys import Keys
 from colonnade.net.link import Arrived, Astray, Connection, Event, Foul, Inbox, Link
 from colonnade.net.rationed import Rationed
@@ -466,7 +466,7 @@ class Mesh:
         told = tuple(reason[:REASON_LETTERS] for reason in reasons[:MOST_REASONS])
         if who in self.links:
             self.links[who].trouble, self.links[who].move = "; ".join(told), move
-        goes_on = f". {move}: '{self.me}' goes on waiting for '{who}'" if move else ""
+        goes_on = WAITING.format(me=self.me, who=who) if move else ""
         self._say(who, f"refused '{who}': {'; '.join(told)}"[:LINE_LETTERS] + goes_on)
         return pack(Frame(body=Refusal(told)))
 

@@ -206,4 +206,6 @@ def test_an_alignment_is_reused_by_all_or_by_nobody(trained: Path, tmp_path: Pat
     other = tmp_path / "shop.csv"
     other.write_text((trained / "shop.csv").read_text() + "\n")
     words = ["--data", str(other), *reused["shop"][2:]]
-    assert "the file of this party is not the same. omit" in alone(trained, "shop", *words)
+    assert "the file of this party is not the same. Omit" in alone(trained, "shop", *words)
+    words = [*reused["shop"][:-1], str(trained / "runs" / "shop")]  # of a training
+    assert "names a folder that `colonnade align` wrote" in alone(trained, "shop", *words)
