@@ -159,6 +159,8 @@ def schedule_of(config: Config) -> Schedule:
         config.data.upside_down,
         config.found.method.rows.all_rows,
         run.batching,
+        run.patience,
+        run.min_delta,
     )
 
 

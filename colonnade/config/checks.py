@@ -53,6 +53,34 @@ def check_record(run: Run, found: methods.Found, more: set[str], problems: list[
             problems.append(unknown(name, kinds, f"in record, for {found.method.name}", "Kind"))
 
 
+def check_stopping(run: Run, data: Data, method: Method, problems: list[str]) -> None:
+    """Check that a run that is to stop by itself can."""
+    if not run.patience:
+        if run.min_delta:
+            problems.append(
+                f"min_delta = {run.min_delta:g} has no effect without patience: set patience, such "
+                "as 5 epochs, or omit min_delta"
+            )
+        return
+    where = f"patience = {run.patience}"
+    if not method.learning.stops:
+        able = [name for name in methods.names() if methods.find(name).method.learning.stops]
+        problems.append(
+            f"{where}: {method.name} cannot stop by itself. Omit patience, or take a method that "
+            f"can: {', '.join(able)}. A method of your own can once its roles agree on it, see "
+            "docs/guides/own-method.md"
+        )
+    if not data.validation:
+        problems.append(
+            f"{where} needs validation rows, by which the best epoch is found: set "
+            "data.validation, such as 0.2"
+        )
+    if not run.evaluate_every:
+        problems.append(
+            f"{where} needs evaluations, which evaluate_every = 0 turns off: set evaluate_every = 1"
+        )
+
+
 def check_data(data: Data, problems: list[str]) -> None:
     """Check that the data set exists and that the classes differ."""
     if data.name not in (*datasets.names(), datasets.IN_MEMORY):

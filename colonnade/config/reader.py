@@ -205,6 +205,8 @@ def _check_method(
     if run is not None:
         first = () if align is None else KINDS
         checks.check_record(run, found, {kind.name for kind in first}, problems)
+    if run is not None and data is not None:
+        checks.check_stopping(run, data, found.method, problems)
     if data is not None:
         try:
             found.method.check(Circumstances(options, validation=data.validation))

@@ -22,6 +22,7 @@ from colonnade.data.own import OwnFile
 from colonnade.partition import Partition
 from colonnade.plugin import Source, admitted
 from colonnade.role.recipe import Batching, Recipe
+from colonnade.role.stopping import VERDICT
 from colonnade.toml import Bounds
 from colonnade.wire import Kind
 
@@ -127,6 +128,11 @@ class Run:
     class_weight: Literal["none", "balanced"] | Mapping[str, Annotated[float, Bounds(above=0)]] = (
         "none"
     )
+    # Epochs without a better one by the validation rows that end the training, which then goes back
+    # to the best one; 0: all epochs, and the last one stays
+    patience: Annotated[int, Bounds(least=0)] = 0
+    # By how much the metric must be better; the unit is that of the metric.
+    min_delta: Annotated[float, Bounds(least=0)] = 0.0
     # Per party; part of the config because sums depend on it.
     threads: Annotated[int, Bounds(least=1, most=1024)] = 1
     device: Literal["cpu", "cuda"] = "cpu"
@@ -158,7 +164,21 @@ class Config:
     def kinds(self) -> dict[str, Kind]:
         """All Kinds that may cross, by name."""
         first = KINDS if self.align is not None else ()
-        return {kind.name: kind for kind in (*first, *self.found.method.kinds)}
+        last = (VERDICT,) if self.verdicts else ()
+        return {kind.name: kind for kind in (*first, *self.found.method.kinds, *last)}
+
+    @property
+    def verdicts(self) -> bool:
+        """Whether the label holder tells the others when to stop."""
+        return self.run.patience > 0 and self.found.method.learning.stops == "together"
+
+    def sent_by(self, role: str, holder: str, passives: int) -> tuple[Kind, ...]:
+        """The Kinds that a party may send once rows are aligned; its policy must allow them.
+
+        holder  the role of the label holder
+        """
+        sent = self.found.method.sent_by(role, self.options, passives)
+        return (*sent, VERDICT) if self.verdicts and role == holder else sent
 
     @property
     def signs(self) -> bool:
@@ -202,7 +222,12 @@ class Config:
         found = methods.find("alignment")
         kept = [name for name in self.run.record if name in {kind.name for kind in KINDS}]
         run = dataclasses.replace(
-            self.run, method="alignment", name=f"{self.run.name[:58]}-align", record=tuple(kept)
+            self.run,
+            method="alignment",
+            name=f"{self.run.name[:58]}-align",
+            record=tuple(kept),
+            patience=0,
+            min_delta=0.0,
         )
         return dataclasses.replace(
             self,

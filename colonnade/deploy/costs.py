@@ -23,6 +23,7 @@ from colonnade.deploy.forecast import (
 )
 from colonnade.report import units
 from colonnade.role.batches import spread
+from colonnade.role.stopping import VERDICT
 from colonnade.wire import DTYPES, Kind
 from colonnade.wire.policy import Allow, Policy
 
@@ -46,6 +47,9 @@ def costs(
                 f"{kind.name}: {units.size(hops * points_bytes(rows.count))} if the others bring "
                 f"{rows.count:,} ids, too{_of_bytes(rule)}"
             )
+        elif kind is VERDICT:
+            said = "about all validation rows together"
+            yield f"{kind.name}: two answers {said}, at most {needed:,} times"
         elif needed:
             count = 0 if rows is None else len(rows.splits.get("train", ()))
             common = federation.run.align is not None

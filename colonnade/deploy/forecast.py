@@ -29,6 +29,7 @@ from colonnade.journal import Journal, RunJournal, Tally, default_place
 from colonnade.journal.journal import FILE
 from colonnade.owner import data_folder
 from colonnade.role.batches import spread
+from colonnade.role.stopping import VERDICT
 from colonnade.wire import DTYPES, Kind, codec
 from colonnade.wire.policy import Allow, Policy
 
@@ -37,9 +38,8 @@ Problem = tuple[str, str]  # what is wrong, and what to do about it
 
 def sends_of(federation: Federation, name: str) -> tuple[Kind, ...]:
     """What a member may send: what its policy must allow."""
-    method, options = federation.run.found.method, federation.run.options
-    cast = federation.cast
-    sent = method.sent_by(cast[name], options, _passives(federation))
+    method, cast = federation.run.found.method, federation.cast
+    sent = federation.run.sent_by(cast[name], cast[federation.holder], _passives(federation))
     if federation.run.align is None or not method.roles[cast[name]].rows:
         return sent
     return (*sent, *kinds_of(len(bringing(federation))))
@@ -155,6 +155,9 @@ def fewest(federation: Federation, name: str, policy: Policy) -> int:
 
 def releases_of(federation: Federation, name: str, kind: Kind) -> int:
     """How often a training row leaves as this Kind in one run; 0: not known beforehand."""
+    if kind is VERDICT:  # it may tell of any of them
+        run = federation.run.run
+        return -(-run.epochs // run.evaluate_every) * _passives(federation)
     if kind.about != "batch" or not federation.role(name).every_epoch:
         return 0
     peers = 1 if federation.cast[name] == "passive" else _passives(federation)

@@ -31,6 +31,7 @@ from torch import Tensor
 from colonnade.errors import ConfigError, unknown
 from colonnade.methods.parts.scoring import whole_network
 from colonnade.metrics.leakage import label_leak
+from colonnade.role import stopping
 from colonnade.role.method import About, Learning, Method, Role, active_and_passives
 from colonnade.role.party import Party
 from colonnade.toml import Bounds
@@ -76,6 +77,7 @@ async def passive(me: Party, active: Peer, cfg: AggVFL) -> None:
                 optimizer.step()
         for split in me.evaluations:
             await passive_predict(me, active, cfg, split)
+        await stopping.follow(me, active)
 
 
 async def active(me: Party, passives: list[Peer], cfg: AggVFL) -> None:
@@ -104,6 +106,7 @@ async def active(me: Party, passives: list[Peer], cfg: AggVFL) -> None:
             me.score(split, aggregated(scores_of.values(), cfg))
             for name, scores in scores_of.items():
                 me.score(split, scores, of=name, measure="alone")
+        stopping.decide(me, passives)
 
 
 async def passive_predict(me: Party, active: Peer, cfg: AggVFL, split: str) -> None:
@@ -168,7 +171,7 @@ METHOD = Method(
     },
     kinds=(SCORES, GRADIENT),
     cast=known_parties,
-    learning=Learning(tasks=("binary", "multiclass", "regression")),
+    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="together"),
     about=About(
         title="Agg-VFL",
         trained="networks whose predictions are averaged",

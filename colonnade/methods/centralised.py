@@ -15,6 +15,7 @@ from typing import Annotated
 from torch import Tensor
 
 from colonnade.methods.parts.scoring import logits_of, whole_network
+from colonnade.role import stopping
 from colonnade.role.method import About, Learning, Method, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.toml import Bounds
@@ -40,6 +41,7 @@ async def owner(me: Party, cfg: Centralised) -> None:
             me.log(loss=loss)
         for split in me.evaluations:
             me.score(split, await owner_predict(me, cfg, split))
+        stopping.decide(me)
 
 
 async def owner_predict(me: Party, cfg: Centralised, split: str) -> Tensor:
@@ -57,6 +59,6 @@ METHOD = Method(
     roles={"owner": Role(owner, owner_predict)},
     cast=one_owner,
     rows=RowRules(pooled=lambda options: True),
-    learning=Learning(tasks=("binary", "multiclass", "regression")),
+    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="alone"),
     about=About(title="Centralised", trained="one network on the pooled data"),
 )

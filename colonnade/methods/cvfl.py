@@ -33,6 +33,7 @@ from torch.func import functional_call
 
 from colonnade.methods.parts.compression import Compressor, compressor, sent_by
 from colonnade.models import network
+from colonnade.role import stopping
 from colonnade.role.batches import Batch
 from colonnade.role.method import About, Learning, Method, Role, RowRules
 from colonnade.role.party import Party
@@ -94,6 +95,7 @@ async def passive(me: Party, active: Peer, cfg: CVFL) -> None:
                 optimizer.step()
         for split in me.evaluations:
             await passive_predict(me, active, cfg, split)
+        await stopping.follow(me, active)
 
 
 async def active(me: Party, passives: list[Peer], cfg: CVFL) -> None:
@@ -128,6 +130,7 @@ async def active(me: Party, passives: list[Peer], cfg: CVFL) -> None:
                     others = {name: leaf.detach() for name, leaf in others.items()}
         for split in me.evaluations:
             me.score(split, await active_predict(me, passives, cfg, split))
+        stopping.decide(me, passives)
 
 
 async def passive_predict(me: Party, active: Peer, cfg: CVFL, split: str) -> None:
@@ -271,7 +274,7 @@ METHOD = Method(
     },
     kinds=(EMBEDDING, GRADIENT, VIEW),
     rows=RowRules(everyone_labelled=lambda options: options.labels == "shared"),
-    learning=Learning(tasks=("binary", "multiclass", "regression")),
+    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="together"),
     about=About(
         title="C-VFL",
         trained="a split network with compressed embeddings",

@@ -44,6 +44,7 @@ from colonnade.models import head, network
 from colonnade.privacy import keys
 from colonnade.privacy.masking import MASKED, WEAKLY_MASKED, Moment, Ring
 from colonnade.privacy.secure_sum import SecureSum
+from colonnade.role import stopping
 from colonnade.role.batches import Batch
 from colonnade.role.method import (
     About,
@@ -132,6 +133,7 @@ async def passive(me: Party, active: Peer, passives: list[Peer], cfg: Easter) ->
                 active.send(MEAN, share.weight * mean.value())  # 6.
         for split in me.evaluations:
             await passive_rows(me, active, share, cfg, split, send=True)
+        await stopping.follow(me, active)
 
 
 async def active(me: Party, passives: list[Peer], cfg: Easter) -> None:
@@ -175,6 +177,7 @@ async def active(me: Party, passives: list[Peer], cfg: Easter) -> None:
         for split in me.evaluations:
             for name, logits in (await active_rows(me, passives, share, cfg, split)).items():
                 me.score(split, logits, of=name)
+        stopping.decide(me, passives)
 
 
 async def passive_predict(
@@ -429,7 +432,7 @@ METHOD = Method(
         signs=lambda options: options.mask != "none",
     ),
     check=check,
-    learning=Learning(tasks=("binary", "multiclass", "regression")),
+    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="together"),
     about=About(
         title="EASTER",
         reference="EASTER: Embedding Aggregation-based Heterogeneous Models Training in Vertical "

@@ -51,6 +51,7 @@ from colonnade.models.interactive import AccumulatedMask, MaskedWeight, OwnLayer
 from colonnade.models.mlp import mlp
 from colonnade.privacy import homomorphic
 from colonnade.privacy.homomorphic import Holder, Multiplier, noise, rounded
+from colonnade.role import stopping
 from colonnade.role.method import About, Learning, Method, Role, active_and_passives
 from colonnade.role.party import Party
 from colonnade.toml import Bounds, check_bounds
@@ -130,6 +131,7 @@ async def passive(me: Party, active: Peer, cfg: HeteroNN) -> None:
             optimizer.step()
         for split in me.evaluations:
             await passive_rows(me, active, holder, cfg, split)
+        await stopping.follow(me, active)
 
 
 async def active(me: Party, passives: list[Peer], cfg: HeteroNN) -> None:
@@ -156,6 +158,7 @@ async def active(me: Party, passives: list[Peer], cfg: HeteroNN) -> None:
             me.log(loss=loss)
         for split in me.evaluations:
             me.score(split, await active_rows(me, hosts, cfg, split))
+        stopping.decide(me, passives)
 
 
 async def passive_predict(me: Party, active: Peer, cfg: HeteroNN, split: str) -> None:
@@ -347,7 +350,7 @@ METHOD = Method(
     },
     kinds=messages.KINDS,
     cast=cast,
-    learning=Learning(tasks=("binary", "multiclass", "regression")),
+    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="together"),
     about=About(
         title="Hetero-NN",
         trained="a split network with FATE's interactive layer",

@@ -52,6 +52,7 @@ from colonnade.methods.parts.merging import Merging, check_alike, weight_of
 from colonnade.methods.parts.options import bounded, group
 from colonnade.methods.parts.scoring import logits_of, require_held_out, require_rows
 from colonnade.models.divided import Division, Pair, Way
+from colonnade.role import stopping
 from colonnade.role.method import About, Learning, Membership, Method, Network, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
@@ -146,6 +147,7 @@ async def client(me: Party, servers: list[Peer], cfg: JoVeFL) -> None:
                 me.log(loss=loss) if chain.name == SHARED else me.log(loss_alone=loss)
         me.elapse(cfg.pace.get(me.name, 1.0))
         evaluate(me, chains, cfg)  # 6. acc_i := accuracy on held-out rows
+        stopping.decide(me)
     participation.take_leave(me, servers, HEAD)
 
 
@@ -340,7 +342,7 @@ METHOD = Method(
     membership=Membership(hub="server", elastic=True),
     simulated=simulated,
     check=lambda known: require_held_out(known, why_judged(known.options)),
-    learning=Learning(tasks=("binary", "multiclass", "regression")),
+    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="alone"),
     about=About(
         title="JoVe-FL",
         reference="JoVe-FL: A Joint-Embedding Vertical Federated Learning Framework",

@@ -15,6 +15,7 @@ from typing import Annotated
 from torch import Tensor
 
 from colonnade.methods.parts.scoring import logits_of, whole_network
+from colonnade.role import stopping
 from colonnade.role.method import About, Learning, Method, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.toml import Bounds
@@ -43,6 +44,7 @@ async def alone(me: Party, cfg: Local) -> None:
             me.log(loss=loss)
         for split in me.evaluations:
             me.score(split, logits_of(me, split, model))
+        stopping.decide(me)
 
 
 async def alone_predict(me: Party, cfg: Local, split: str) -> Tensor | None:
@@ -62,6 +64,6 @@ METHOD = Method(
     roles={"alone": Role(alone, alone_predict)},
     cast=everyone_alone,
     rows=RowRules(aligned=lambda options: False, everyone_labelled=lambda options: options.oracle),
-    learning=Learning(tasks=("binary", "multiclass", "regression")),
+    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="alone"),
     about=About(title="Local", trained="one network each"),
 )

@@ -33,7 +33,8 @@ from colonnade.methods.parts.tiles import (
     tell_place,
 )
 from colonnade.partition import Mosaic
-from colonnade.role.method import About, Method, Network, Role
+from colonnade.role import stopping
+from colonnade.role.method import About, Learning, Method, Network, Role
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
@@ -71,6 +72,7 @@ async def passive(me: Party, active: Peer, cfg: SplitConv) -> None:
             optimizer.step()
         for name in me.evaluations:
             passive_maps(me, active, cfg, name)
+        await stopping.follow(me, active)
 
 
 async def active(me: Party, passives: list[Peer], cfg: SplitConv) -> None:
@@ -94,6 +96,7 @@ async def active(me: Party, passives: list[Peer], cfg: SplitConv) -> None:
             me.log(loss=loss)
         for name in me.evaluations:
             me.score(name, await active_logits(me, passives, mosaic, cfg, name))
+        stopping.decide(me, passives)
 
 
 def passive_maps(me: Party, active: Peer, cfg: SplitConv, name: str) -> None:
@@ -143,6 +146,7 @@ METHOD = Method(
     },
     kinds=(PLACE, MAPS, GRADIENT),
     network=Network("vgg16", images=True),
+    learning=Learning(stops="together"),
     about=About(
         title="SplitConv",
         reference="the counterpart of AdptVFedConv without its one-shot training",

@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from colonnade.methods.parts.mean import Mean
 from colonnade.models import network
+from colonnade.role import stopping
 from colonnade.role.method import About, Learning, Membership, Method, Role
 from colonnade.role.party import Party
 from colonnade.toml import Bounds
@@ -61,6 +62,7 @@ async def passive(me: Party, active: Peer, cfg: SplitNN) -> None:
             optimizer.step()
         for split in me.evaluations:
             await passive_predict(me, active, cfg, split)
+        await stopping.follow(me, active)
 
 
 async def active(me: Party, passives: list[Peer], cfg: SplitNN) -> None:
@@ -85,6 +87,7 @@ async def active(me: Party, passives: list[Peer], cfg: SplitNN) -> None:
             me.log(loss=loss)
         for split in me.evaluations:
             me.score(split, await active_predict(me, passives, cfg, split))
+        stopping.decide(me, passives)
 
 
 async def passive_predict(me: Party, active: Peer, cfg: SplitNN, split: str) -> None:
@@ -159,7 +162,7 @@ METHOD = Method(
     },
     kinds=(EMBEDDING, GRADIENT),
     membership=Membership(absent=True),
-    learning=Learning(tasks=("binary", "multiclass", "regression")),
+    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="together"),
     about=About(
         title="SplitNN",
         trained="a split network",

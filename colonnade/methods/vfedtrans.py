@@ -38,6 +38,7 @@ from colonnade.models import head, network
 from colonnade.models.layers import Activation
 from colonnade.privacy import fedsvd, keys
 from colonnade.privacy.secure_sum import SecureSum
+from colonnade.role import stopping
 from colonnade.role.method import About, Circumstances, Learning, Membership, Method, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
@@ -204,6 +205,7 @@ async def task(
             me.log(loss=loss)
         for split in me.evaluations:
             me.score(split, task_logits(me, encoder, model, split))
+        stopping.decide(me)
 
 
 async def task_predict(me: Party, cfg: VFedTrans, split: str) -> Tensor:
@@ -398,7 +400,7 @@ METHOD = Method(
     rows=RowRules(all_rows=True),
     membership=Membership(signs=lambda options: True),
     check=check,
-    learning=Learning(tasks=("binary", "multiclass", "regression")),
+    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="alone"),
     about=About(
         title="VFedTrans",
         reference="Vertical Federated Knowledge Transfer via Representation Distillation",

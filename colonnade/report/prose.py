@@ -113,10 +113,25 @@ def _who_did_what(result: Mapping[str, Any]) -> str:
     if helpers and _holding(result) == OWN_ROWS:  # which the helpers have not
         story = f"{names([f'{parties} {OWN_ROWS}', *helpers])} {did}"
     story += f"; {labels}" if labels else ""
+    if stopped := result.get("stopping"):
+        story += f". {_stopped(stopped, result)}"
     if result["status"] != "finished":
         when = f"after {span}" if done else "before the first epoch was over"
         story += f". The run {result['status']} {when}"
     return story
+
+
+def _stopped(told: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    """Which epoch the weights are of; of several parties, each of its own."""
+    if len(parties := told.get("parties", {})) > 1:
+        found = [f"{name} at {one['best_epoch']} of {one['of']}" for name, one in parties.items()]
+        return (
+            f"Each stopped by itself, and kept its best epoch by {told['metric']}: {names(found)}"
+        )
+    ended = "Trained" if told["of"] == result["config"]["epochs"] else "Stopped"
+    to = "to its last epoch" if ended == "Trained" else "after epoch"
+    best = f"best epoch {told['best_epoch']} by {told['metric']}"
+    return f"{ended} {to} {told['of']}; {best}, and all parties have its weights"
 
 
 def _epochs(number: int) -> str:

@@ -33,6 +33,7 @@ from colonnade.task.measures import MEASURES
 KEYS = frozenset(
     ("history", "scores", "decision", "spent", "remarks", "weights_sha256", "task", "warnings")
 )
+OPTIONAL = frozenset(("stopping",))
 # In the metrics of a split: what only they may tell whose predictions count, and what nobody tells
 RESERVED = ("measures", "curves", "confusion", "confusion_party")
 DERIVED = ("accuracy", "metric", "value", "absent", "absent_value")
@@ -59,6 +60,7 @@ def account(party: Party, holder: str, wish: Deciding | None = None) -> dict[str
             entry |= measured(party, split, counted, whose, by, wish.rate)
     for name, number in party.figures.items():
         scores.setdefault("test", {})[name] = {party.name: number}
+    stopping = party.stopping.told()
     return {
         "history": party.history,
         "scores": scores,
@@ -66,7 +68,7 @@ def account(party: Party, holder: str, wish: Deciding | None = None) -> dict[str
         "spent": dict(party.spent),
         "remarks": list(party.remarks),
         "weights_sha256": party.kept.sha256(),
-    }
+    } | ({"stopping": stopping} if stopping else {})
 
 
 def _shares(
@@ -141,7 +143,7 @@ def check(told: Mapping[str, Any], who: Speaker) -> Mapping[str, Any]:
     try:
         if missing := sorted(KEYS - told.keys()):
             raise shape.Unfit(f"'{missing[0]}' is missing")
-        if strange := sorted(told.keys() - KEYS):
+        if strange := sorted(told.keys() - KEYS - OPTIONAL):
             raise shape.Unfit(f"it has {len(strange)} unknown keys")
         _check_history(told["history"], who)
         _check_scores(told["scores"], who)
@@ -152,6 +154,7 @@ def check(told: Mapping[str, Any], who: Speaker) -> Mapping[str, Any]:
         for key in ("remarks", "warnings"):
             shape.texts(told[key], key, TEXTS)
         _check_task(told["task"])
+        _check_stopping(told.get("stopping"), who)
         digest = told["weights_sha256"]
         if not (isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
             raise shape.Unfit("weights_sha256 is not a digest")
@@ -169,6 +172,22 @@ def _check_task(told: object) -> None:
             Task.from_told(told)
     except DataError as why:
         raise shape.Unfit(f"task: {why}") from None
+
+
+def _check_stopping(told: object, who: Speaker) -> None:
+    if told is None:
+        return
+    if not (who.counts and who.labelled):
+        raise shape.Unfit(
+            "it tells when the training stopped, which only the label holder may tell"
+        )
+    found = shape.table(told, "stopping", 4)
+    if found.keys() != {"best_epoch", "of", "metric", "value"}:
+        raise shape.Unfit("stopping does not name best_epoch, of, metric and value")
+    shape.count(found["of"], "stopping.of", EPOCHS)
+    shape.count(found["best_epoch"], "stopping.best_epoch", found["of"])
+    shape.name(found["metric"], "stopping.metric")
+    shape.number(found["value"], "stopping.value", math.inf)
 
 
 def _check_history(rows: object, who: Speaker) -> None:

@@ -114,6 +114,7 @@ class ResultFile:
                 settings.run.metric or DEFAULT_METRIC[kind],
             ),
             **({} if decision is None else {"decision": decision}),
+            **_stopped(accounts, self.holder),
             "history": rows_of_training,
             "wire": dict(wire),
             "timing": self._timing(accounts, rows_of_training, setup, judge),
@@ -158,6 +159,16 @@ class ResultFile:
             "setup": setup,
             "spent": {party: told["spent"] for party, told in accounts.items() if told["spent"]},
         }
+
+
+def _stopped(accounts: Accounts, holder: str) -> dict[str, Any]:
+    """Which epoch's weights were kept: the label holder's word, and where each party stops by
+    itself, that of each."""
+    found = {party: told["stopping"] for party, told in accounts.items() if "stopping" in told}
+    if not found:
+        return {}
+    first = found.get(holder) or next(iter(found.values()))
+    return {"stopping": {**first, **({"parties": found} if len(found) > 1 else {})}}
 
 
 def add_metrics(result: Result, found: Mapping[str, Mapping[str, Any]]) -> Result:

@@ -27,6 +27,7 @@ from colonnade.wire.counting import RowsAtHand
 from colonnade.wire.kind import finite
 
 MOST_HOPS = 1 << 40  # messages in a chain; no run has so many
+REMEDY = "try a smaller lr, or clip_norm = 1"
 Seen = tuple[torch.Size, torch.dtype, int | None]
 
 
@@ -61,7 +62,7 @@ class Checks:
             raise Diverged(
                 f"'{self._name}' does not send a '{kind.name}' that is not finite to '{receiver}', "
                 f"{self._place()}: its training has diverged, by itself or by what others sent. "
-                "Try a smaller lr, or resume without the party that sends nonsense"
+                f"{REMEDY[0].upper()}{REMEDY[1:]}, or resume without the party that sends nonsense"
             )
         self._note_largest(receiver, kind, value)
 
@@ -154,14 +155,14 @@ class Checks:
             receiver, kind = next(k for k, v in self._largest.items() if not v.isfinite())
             raise Diverged(
                 f"'{self._name}' sent a '{kind}' that is not finite to '{receiver}', "
-                f"{self._place()} or before: the training has diverged; try a smaller lr"
+                f"{self._place()} or before: the training has diverged; {REMEDY}"
             )
         self._largest.clear()
         if self.fed and not all_finite(trained):
             raise Diverged(
                 f"the weights of '{self._name}', or its optimiser, are not finite, "
                 f"{self._place()}: its training has diverged, by itself or by what others sent. "
-                "Nothing of it was saved; try a smaller lr, or resume without the party that sends "
+                f"Nothing of it was saved; {REMEDY}, or resume without the party that sends "
                 "nonsense"
             )
 

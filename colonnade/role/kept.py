@@ -92,6 +92,21 @@ class Kept:
         unused = {name: kept for name, kept in self._saved.items() if "param_groups" not in kept}
         return unused | {name: dict(kept.state_dict()) for name, kept in self.modules().items()}
 
+    def copied(self) -> dict[str, dict[str, Tensor]]:
+        """The same in memory of its own, which no step changes."""
+        return {
+            name: {key: value.detach().clone() for key, value in state.items()}
+            for name, state in self.weights().items()
+        }
+
+    def go_back_to(self, weights: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Give every module the state that it had; optimisers stay as they are."""
+        for name, state in weights.items():
+            if name in self._things:
+                store.restore(self._things[name], state)
+            else:  # not needed since a resume
+                self._saved[name] = state
+
     def sha256(self) -> str:
         """The digest of all weights: equal digests are equal bits."""
         return hashlib.sha256(codec.encode(self.weights())).hexdigest()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from colonnade.errors import MethodError, unknown
 from colonnade.role.party import Party
+from colonnade.role.stopping import VERDICT
 from colonnade.task.task import Kind as TaskKind
 from colonnade.wire import Kind, Peer, Wire
 
@@ -92,6 +93,9 @@ class Learning:
     """What a method can learn."""
 
     tasks: Sequence[TaskKind] = ("binary", "multiclass")
+    # How a training ends by itself, see role/stopping.py: "together" by the label holder's verdict,
+    # "alone" each party by its own validation rows; empty: it cannot
+    stops: Literal["", "together", "alone"] = ""
 
 
 @dataclass(frozen=True)
@@ -163,6 +167,11 @@ class Method:
         names = [kind.name for kind in self.kinds]
         if len(set(names)) < len(names):
             raise MethodError(f"method '{self.name}' declares two Kinds of one name: {names}")
+        if self.learning.stops == "together" and VERDICT.name in names:
+            raise MethodError(
+                f"method '{self.name}' declares a Kind '{VERDICT.name}', which is the label "
+                'holder\'s where learning says stops = "together": rename it'
+            )
 
     @property
     def predicts_alone(self) -> bool:
@@ -269,6 +278,7 @@ def bind(
             arguments.append(more[parameter])
         else:
             arguments.append(_peers(parameter, program.__name__, me.name, cast, wire, absent))
+    me.stopping.begin(absent)
     dim = getattr(options, "dim", None)
     me.checks.know({"dim": dim} if isinstance(dim, int) else {})
     me.checks.know({"classes": me.task.outputs} if me.task.outputs else {})

@@ -29,6 +29,7 @@ from colonnade.role.kept import Kept
 from colonnade.role.progress import Progress, Stopped
 from colonnade.role.recipe import Recipe, Schedule, make_optimizer
 from colonnade.role.seeds import derive
+from colonnade.role.stopping import Stopping
 from colonnade.task import Task
 from colonnade.wire.counting import RowsAtHand
 
@@ -66,6 +67,7 @@ class Party:
         most = max(map(len, self.splits.values()), default=None)
         self.checks = Checks(name, most, self.progress)  # of what it sends and is fed
         self.kept = Kept(recipe, device)  # modules and optimisers, by name
+        self.stopping = Stopping()  # the best epoch so far, if the run stops by itself
         self.identity: Identity | None = None  # its signing key, if the method needs one
         self.journal: OwnJournal | None = None  # what it must not forget; set by the run
         self.at_hand: RowsAtHand | None = None  # the rows that it works on: its gate counts them
@@ -168,9 +170,13 @@ class Party:
             self._between_steps()
             yield at.epochs_of(phase)
             if not at.leave(phase):
+                self.stopping.end(self, phase)
                 self._checkpoint()
                 continue
             self._end_epoch(phase, at.epochs_of(phase))
+            at.close(phase)
+            if at.epochs_of(phase) == count:
+                self.stopping.end(self, phase)
             if at.saves:
                 self._checkpoint()
             if at.epochs_of(phase) == count and self.on_phase_end is not None:
@@ -328,6 +334,8 @@ class Party:
         )
         weights = self.splits[split].weights
         found = self.task.progress(outputs, labels, weights, whole=counts)
+        if counts and self.schedule.patience:
+            self.stopping.hear(split, of or self.name, found.get(self.task.decides_by))
         self.log(of=of, **{f"{name}_{what}": value for what, value in found.items()})
 
     # ---- checkpoints -------------------------------------------------------------------------
@@ -342,6 +350,7 @@ class Party:
             "predictions": self.predictions,
             "figures": dict(self.figures),
             "remarks": list(self.remarks),
+            "stopping": self.stopping.snapshot(),
             # The tensors lie beside the checkpoints, each under this name.
             "shelf": {name: f"{self.name}.{name}" for name in self.shelf},
         }
@@ -362,6 +371,7 @@ class Party:
         }
         self.figures = snapshot["figures"]
         self.remarks = snapshot["remarks"]
+        self.stopping.resume(snapshot["stopping"], self.device)
         self.shelf = {name: tensor.to(self.device) for name, tensor in snapshot["shelf"].items()}
 
     @property

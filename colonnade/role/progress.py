@@ -44,6 +44,7 @@ class Progress:
         self.stop_at: int | None = None  # the number of steps after which it saves and stops
         self.count = schedule.epochs  # of the phase that runs now
         self.enough = False  # the phase ends before its last epoch; nothing of this one was done
+        self.last = False  # the phase ends with this epoch, once it is done
         # Places whose rows have met other members under the present weights; a step empties it
         self.met: list[tuple[int, int]] = []  # epoch, step
         self._schedule, self._device = schedule, device
@@ -85,6 +86,11 @@ class Progress:
             return False
         self._places[phase][:] = self._places[phase][0] + 1, 0
         return True
+
+    def close(self, phase: str) -> None:
+        """Epochs that are left of a phase are not needed."""
+        if self.last:
+            self.last, self._places[phase][:] = False, [self.count, 0]
 
     def epochs_of(self, phase: str) -> int:
         """How many epochs of this phase are over."""

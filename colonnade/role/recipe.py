@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
@@ -34,6 +34,8 @@ class Schedule:
     upside_down: bool = False  # training images: turn half of them
     all_rows: bool = False  # an alignment only sets Party.common and keeps all rows
     batching: Batching = "even"  # "papers": full batches and a rest, which may be one row
+    patience: int = 0  # epochs without a better one that end the training; 0: none do
+    min_delta: float = 0.0  # by how much a better one must be better
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,8 @@ class Recipe:
     schedule: Literal["cosine", "steps", "constant"] = "cosine"
     warmup: Annotated[float, Bounds(least=0)] = 0.0  # epochs of linear warm-up
     precision: Literal["float32", "bfloat16"] = "float32"  # of products and convolutions
+    # The most that the norm of all gradients of one optimiser may be; 0: no limit.
+    clip_norm: Annotated[float, Bounds(least=0)] = 0.0
 
 
 def make_optimizer(
@@ -73,7 +77,19 @@ def make_optimizer(
         )
     for group in made.param_groups:
         group["initial_lr"] = rate
+    if recipe.clip_norm:
+        made.register_step_pre_hook(_clipping(recipe.clip_norm))
     return made
+
+
+def _clipping(most: float) -> Callable[[torch.optim.Optimizer, Any, Any], None]:
+    """What an optimiser does before a step: scale its gradients down to a global norm."""
+
+    def clip(optimizer: torch.optim.Optimizer, args: Any, options: Any) -> None:
+        trained = [p for group in optimizer.param_groups for p in group["params"]]
+        nn.utils.clip_grad_norm_(trained, most)
+
+    return clip
 
 
 def compute_in_bfloat16(module: nn.Module, device: torch.device) -> None:

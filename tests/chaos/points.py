@@ -22,6 +22,7 @@ from typing import Any
 from colonnade.deploy.records import Records
 from colonnade.net.mesh import Mesh
 from colonnade.privacy.keys import Agreement
+from colonnade.role.stopping import Stopping
 from colonnade.runtime import checkpoint, control
 from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.elastic import Elastic
@@ -54,6 +55,9 @@ POINTS = {
     "saved: told": "the hub knows",
     "commit: before": "all have it, and nothing older is removed",
     "commit: middle": "some of what is older is removed",
+    "verdict: heard": "a verdict is told or heard, and nothing follows yet (patience)",
+    "verdict: taken": "it has remembered the weights, or that this epoch is the last (patience)",
+    "verdict: ended": "its weights are those of the best epoch, and not saved (patience)",
     "role: ended": "its models are saved, and it has not finished",
     "finish: before": "its last word is not written",
     "finish: middle": "half of its last word is written",
@@ -159,6 +163,8 @@ def install(hit: Callable[[str], None]) -> None:
     around(Records, "mark", "start: heard", "start: marked")
     around(Records, "account", after="role: ended")
     around(Records, "conclude", "conclude: before", "conclude: after")
+    around(Stopping, "take", "verdict: heard", "verdict: taken")
+    around(Stopping, "end", after="verdict: ended")
     around(Agreement, "sign", after="keys: signed")
     around(Agreement, "secrets", after="keys: agreed")
 

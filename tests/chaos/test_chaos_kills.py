@@ -64,7 +64,30 @@ KILLS = {
         Kill("conclude: after", "party3", together=True),
         Kill("bye: before", "party2", together=True),
     ],
+    "easter that stops": [
+        Kill("verdict: heard", "party1"),
+        Kill("verdict: taken", "party2", 2),
+        Kill("verdict: heard", "party3", 2),
+        Kill("verdict: ended", "party1"),
+        Kill("verdict: ended", "party3", together=True),
+        Kill("checkpoint: middle", "party2"),
+        Kill("role: ended", "party2"),
+        Kill("finish: before", "party1"),
+    ],
 }
+# A rate at which it is worse again before its last epoch
+STOPS = {
+    "epochs": 8,
+    "patience": 2,
+    "metric": "log_loss",
+    "lr": 0.5,
+    "schedule": "constant",
+    "data": {"name": "digits", "train_rows": 200, "test_rows": 60, "validation": 0.3},
+}
+
+
+def tree_of(name: str) -> dict[str, Any]:
+    return toy("easter", **STOPS) if name.endswith("stops") else toy(name)
 
 
 @pytest.mark.parametrize("method", list(KILLS))
@@ -75,7 +98,7 @@ def test_killed_at_every_point_one_after_the_other(
     kills = KILLS[method]
     plan = Plan(kills, part_bytes=300, patched=QUICK).write(tmp_path / "plan")
     result = colonnade.run(
-        toy(method),
+        tree_of(method),
         out=tmp_path / "run",
         runtime="process",
         processes=Options(restarts=len(kills), program=nursery.program(plan)),
@@ -83,7 +106,9 @@ def test_killed_at_every_point_one_after_the_other(
     assert [(one["point"], one["party"]) for one in fired(plan.parent)] == [
         (kill.point, kill.party) for kill in kills
     ]
-    assert result.weights_sha256 == undisturbed(toy(method))
+    assert result.weights_sha256 == undisturbed(tree_of(method))
+    told = result.content.get("stopping", {"best_epoch": 0, "of": 0})
+    assert (told["best_epoch"] < told["of"] < STOPS["epochs"]) == method.endswith("stops")
     check_ledgers(tmp_path / "run" / "parties", ["party1", "party2", "party3"])
 
 

@@ -13,6 +13,8 @@ from nursery import Nursery
 from points import Kill
 from test_chaos_stop import steps_of
 
+import colonnade
+
 Weights = Callable[[dict[str, Any]], dict[str, str]]
 EPOCHS = 5
 
@@ -57,6 +59,21 @@ def test_the_others_go_on_without_it(
         assert note["note"].startswith(f"went on without {lost} from train, epoch ")
         assert note["attempt"] == 2
     assert field.result("party1")["history"][-1]["epoch"] == EPOCHS
+
+
+def test_what_was_best_with_it_is_not_returned_to(nursery: Nursery, tmp_path: Path) -> None:
+    """At this rate the first epochs are the best ones with everybody; the loss comes later."""
+    tree = toy("splitnn", lr=0.3, schedule="constant", metric="log_loss", epochs=8, patience=8)
+    tree["data"] |= {"validation": 0.3, "train_rows": 800}
+    undisturbed = colonnade.run(tree, out=tmp_path / "undisturbed").content["stopping"]
+    field = Field(tmp_path / "field", tree, on_lost="continue", deadline=1.5)
+    kill = Plan([Kill("verdict: taken", "party3", 5)]).write(tmp_path / "plan")
+    field.start_all(nursery.program(kill))
+    codes = field.wait()
+    assert codes.pop("party3") == -9 and set(codes.values()) == {0}
+    told = field.result("party1")["stopping"]
+    assert undisturbed["best_epoch"] < 5 <= told["best_epoch"]
+    assert told["value"] > undisturbed["value"]
 
 
 @pytest.mark.usefixtures("no_orphans")

@@ -439,6 +439,23 @@ def test_a_metric_is_one_that_the_task_has(task: str, metric: str, said: str) ->
     load({"method": "splitnn", "task": "auto", "metric": "rmse"})  # the labels may be numbers
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"data": {}}, "set data.validation, such as 0.2"),
+        ({"evaluate_every": 0}, "set evaluate_every = 1"),
+        ({"method": "fedemb"}, "patience = 5: fedemb cannot stop by itself. Omit patience, or "),
+        ({"patience": 0, "min_delta": 0.1}, "min_delta = 0.1 has no effect without patience"),
+    ],
+)
+def test_a_run_that_is_to_stop_by_itself_has_what_that_needs(
+    changes: dict[str, Any], said: str
+) -> None:
+    base = {"method": "splitnn", "patience": 5, "data": {"validation": 0.2}}
+    load(base)
+    assert said in only_problem(base | changes)
+
+
 # --- the hash -------------------------------------------------------------------------------------
 
 
@@ -451,7 +468,7 @@ def test_a_metric_is_one_that_the_task_has(task: str, metric: str, said: str) ->
         "task=binary", "metric=auc", "positive=1", "class_weight=balanced",
         "model=cnn", "model_options.hidden=[8]", "optimizer=adam", "lr=0.05", "momentum=0.8",
         "nesterov=true", "weight_decay=0.1", "schedule=constant", "warmup=1.0",
-        "precision=bfloat16",
+        "precision=bfloat16", "clip_norm=1.0", "patience=3", "min_delta=0.01",
         "data.name=digits", "data.test=0.3", "data.validation=0.1", "data.train_rows=9",
         "data.test_rows=9", "data.standardise=false", "data.flip=true", "data.shift=1",
         "data.upside_down=true", "data.official=false", "data.classes=['no', 'yes']",
@@ -462,7 +479,7 @@ def test_a_metric_is_one_that_the_task_has(task: str, metric: str, said: str) ->
     ],
 )  # fmt: skip
 def test_every_setting_is_in_the_hash(override: str) -> None:
-    source = {"method": "splitnn"}
+    source = {"method": "splitnn", "patience": 5, "data": {"validation": 0.2}}
     overrides = re.split(r" (?=data\.)", override)  # two of them belong together
     assert load(source, overrides).sha256() != load(source).sha256()
 

@@ -127,7 +127,7 @@ def _sent(run: Config, assembly: Assembly, aligning: int) -> Iterator[Check]:
     cast, sent = assembly.cast, list(kinds_of(aligning) if run.align is not None else ())
     for role in cast.values():
         passives = sum(other == "passive" for other in cast.values())
-        sent += run.found.method.sent_by(role, run.options, passives)
+        sent += run.sent_by(role, cast[assembly.holder], passives)
     for kind in dict.fromkeys(sent):
         yield Check("may cross", "note", f"{kind.name} ({kind.describe()}) reveals {kind.reveals}")
     for name, said in costs_of_run(run, cast, assembly.facts()["train_rows"]):
