@@ -17,7 +17,5 @@ def main(arguments: argparse.Namespace) -> None:
         say(report.as_json(results))
     console = console_for(arguments)
     console.print(report.comparison(results))
-    data = {tuple(r["data"][key] for key in ("name", "train_rows", "test_rows")) for r in results}
-    if len(data) > 1:
-        kinds = "; ".join(f"{name}, {train} + {test} rows" for name, train, test in sorted(data))
-        console.print(Text(f"warning: the runs are of different data ({kinds})"), soft_wrap=True)
+    if said := report.different_data(results):
+        console.print(Text(f"warning: {said}"), soft_wrap=True)

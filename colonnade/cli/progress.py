@@ -11,10 +11,11 @@ from rich.live import Live
 from rich.text import Text
 
 from colonnade.config import Config
-from colonnade.report import units
+from colonnade.report import measured, units
 from colonnade.results.observer import Observer, Traffic
 from colonnade.results.result import NOT_LOGGED
 from colonnade.role.progress import Meter
+from colonnade.task.measures import MEASURES
 
 BAR = 24
 
@@ -57,6 +58,9 @@ class Progress(Observer):
         if self._several or row["phase"] != "train":  # phases in which several parties work
             cells.append(party)
         shown = {k: v for k, v in numbers.items() if k == "loss" or k.endswith("accuracy")}
+        decides = {k: v for k, v in numbers.items() if _measure(k) not in ("", "accuracy", "loss")}
+        if decides:  # the measure that decides, where that is not the accuracy
+            shown = {k: v for k, v in shown.items() if k == "loss"} | decides
         cells += [_metric(name, value) for name, value in (shown or numbers).items()]
         cells += [units.size(self._ledger.bytes), units.duration(row["seconds"])]
         self._console.print(Text(self._fitting(cells)), soft_wrap=True)  # one line in a log, too
@@ -96,8 +100,17 @@ class Progress(Observer):
         )
 
 
+def _measure(name: str) -> str:
+    """`auc` of `test_auc`; empty where the name is no measure of a split."""
+    split, _, measure = name.partition("_")
+    return measure if split in ("test", "validation") and measure in MEASURES else ""
+
+
 def _metric(name: str, value: float | tuple[float, float]) -> str:
     title = name.replace("_", " ")
+    if (measure := _measure(name)) not in ("", "accuracy") and isinstance(value, float):
+        called = measured.column(measure)
+        return f"{name.partition('_')[0]} {called} {measured.value(measure, value)}"
     if isinstance(value, tuple):
         low, high = (f"{100 * share:.2f}" for share in value)
         return f"{title} {high} %" if low == high else f"{title} {low}–{high} %"

@@ -8,12 +8,13 @@ if TYPE_CHECKING:
     from colonnade.report.html import write_report
     from colonnade.report.prose import sentences
     from colonnade.report.schema import check, load_schema
-    from colonnade.report.tables import as_json, comparison, summary
+    from colonnade.report.tables import as_json, comparison, different_data, summary
 
 __all__ = [
     "as_json",
     "check",
     "comparison",
+    "different_data",
     "flows_table",
     "load_schema",
     "sentences",
@@ -26,6 +27,7 @@ _MODULES = {
     "as_json": "tables",
     "check": "schema",
     "comparison": "tables",
+    "different_data": "tables",
     "flows_table": "flows",
     "load_schema": "schema",
     "sentences": "prose",

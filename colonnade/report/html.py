@@ -16,11 +16,21 @@ from typing import Any
 
 from colonnade.data import IN_MEMORY
 from colonnade.errors import RunError
-from colonnade.report import confusion, plots, prose, reconstruction, traffic, units
+from colonnade.report import (
+    confusion,
+    measured,
+    plots,
+    prose,
+    quality,
+    reconstruction,
+    traffic,
+    units,
+)
 from colonnade.report.overview import (
     Overview,
     by_party,
     curve,
+    deciding,
     differences,
     label_leak,
     overviews,
@@ -30,12 +40,13 @@ from colonnade.report.overview import (
     without,
 )
 from colonnade.report.schema import check
+from colonnade.report.tables import different_data
 
 Result = Mapping[str, Any]  # a parsed result.json
 
 MOST_PARTIES = 16  # of more: the lowest, the median and the highest
 MOST_LOSSES = 6  # parties named in one cell
-METRICS = {"test_accuracy": "Test accuracy", "loss": "Training loss"}
+LOSSES = {"loss": "training", "validation_loss": "validation", "test_loss": "test"}
 
 
 def write_report(results: Sequence[Result], out: Path, folders: Sequence[Path] = ()) -> Path:
@@ -73,6 +84,9 @@ def _render(results: Sequence[Result], pictures: Sequence[reconstruction.Tiles])
     for name in ("size", "duration", "count", "percent", "points", "decimal", "decibels"):
         environment.filters[name] = getattr(units, name)
     environment.filters["unbroken"] = _unbroken
+    for name in ("value", "change", "column"):
+        environment.filters[f"measure_{name}"] = getattr(measured, name)
+    environment.filters["called"] = prose.called
     template = environment.from_string(_read("report.html.jinja"))
     rows = overviews(results)
     return template.render(
@@ -84,7 +98,11 @@ def _render(results: Sequence[Result], pictures: Sequence[reconstruction.Tiles])
         beside=_beside([row.name for row in rows[1:]]),
         curves=_curves(results),
         parties_table=_parties_table(results[0]),
+        metric=deciding(results[0]),
+        lower=measured.lower_is_better(deciding(results[0])),
+        shares=any(row.accuracy is not None for row in rows),
         without=without(results[0]),
+        different=different_data(results),
         reconstructed=reconstruction.view(results, pictures),
         colonnade=results[0]["environment"]["colonnade"],
     )
@@ -109,6 +127,8 @@ def _run(result: Result, row: Overview, index: int) -> dict[str, Any]:
         "runtime": result["runtime"],
         "sentences": prose.sentences(result),
         "stages": _stages(result),
+        "quality": quality.view(result, f"run{index + 1}"),
+        "stopping": result.get("stopping"),
         "confusion": confusion.view(result, f"run{index + 1}"),
         "bars": traffic.bars(result, f"run{index + 1}"),
         "parties": traffic.parties(result),
@@ -133,53 +153,104 @@ def _run(result: Result, row: Overview, index: int) -> dict[str, Any]:
 
 
 def _curves(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """Pairs of figures: all runs beside each other, and the first run party by party."""
+    """Pairs of figures: all runs beside each other, and the first run by party and by split."""
     main, groups = results[0], []
+    metric = _logged(results)
     if len(results) > 1:
-        groups.append(_curve_pair("runs", "", [(r["name"], r, None) for r in results]))
-    predicting = [p for p in main["parties"] if curve(main, "test_accuracy", p)[0]]
+        groups.append(_curve_pair("runs", "", [(r["name"], r, None) for r in results], metric))
+    predicting = [p for p in main["parties"] if curve(main, f"test_{metric}", p)[0]]
     if len(predicting) > 1:
         title = f"{main['name']}, party by party" if len(results) > 1 else ""
-        groups.append(_curve_pair("parties", title, [(p, main, p) for p in predicting]))
-    elif len(results) == 1:
-        groups.append(_curve_pair("run", "", [(main["name"], main, None)]))
+        groups.append(_curve_pair("parties", title, [(p, main, p) for p in predicting], metric))
+    held = bool(curve(main, "validation_loss")[0])
+    if held or not groups:
+        title = f"{main['name']}, training and held-out rows" if groups else ""
+        groups.append(_by_split(main, title, metric))
     return [group for group in groups if group["figures"]]
 
 
-def _curve_pair(
-    key: str, title: str, lines: list[tuple[str, Result, str | None]]
+def _logged(results: Sequence[Result]) -> str:
+    """The measure whose course is shown: the one that decides, if it was logged."""
+    metric = deciding(results[0])
+    return metric if any(curve(r, f"test_{metric}")[0] for r in results) else "accuracy"
+
+
+def _by_split(main: Result, title: str, metric: str) -> dict[str, Any]:
+    """The first run: its losses, and the measure that decides, on the rows of every split."""
+    losses = {called: _line(main, name, None) for name, called in LOSSES.items()}
+    worth = {
+        name: _line(main, f"{name}_{metric}", None) for name in ("training", "validation", "test")
+    }
+    names = [name for name in losses if losses[name][0] or worth[name][0]]
+    mark = (main.get("stopping") or {}).get("best_epoch")
+    figures = []
+    called = measured.title(metric)
+    for kind, lines in ((metric, worth), ("loss", losses)):
+        series = [plots.Series(name, *lines[name]) for name in names]
+        drawn = [line.name for line in series if line.x]
+        if drawn:
+            caption = called if kind == metric else "Loss"
+            if len(drawn) == 1:
+                caption = f"{drawn[0].capitalize()} {prose.called(kind)}"
+            if kind == "loss" and _trains(main):
+                caption += ", phase train"
+            figures.append(_figure(f"run-{kind}", caption, kind, series, mark))
+    return {"title": title, "figures": figures, "legend": _legend("run", names), "mark": mark}
+
+
+def _figure(
+    key: str, caption: str, kind: str, series: list[plots.Series], mark: int | None = None
 ) -> dict[str, Any]:
+    """One plot against epochs, and what a screen reader says of it."""
     from markupsafe import Markup
 
-    figures = []
-    for metric, caption in METRICS.items():
-        percent = metric == "test_accuracy"
-        # a run without this metric keeps its place, and with it its colour
-        series = [plots.Series(name, *_line(r, metric, party)) for name, r, party in lines]
-        if any(line.x for line in series):
-            ends = [
-                f"{line.name} {units.percent(line.y[-1]) if percent else f'{line.y[-1]:.3g}'}"
-                for line in series[: plots.MOST]
-                if line.y
-            ]
-            if metric == "loss" and any(_trains(r) for _, r, _ in lines):
-                caption += ", phase train"
-            label = f"{caption} against epoch; at the end: {', '.join(ends)}"
-            name = f"{key}-{metric.replace('_', '-')}"
-            svg = plots.curves(series, key=name, label=units.plain(label), percent=percent)
-            figures.append({"caption": caption, "svg": Markup(svg)})
-    drawn = {
-        i for i, (_, r, party) in enumerate(lines) if any(_line(r, m, party)[0] for m in METRICS)
-    }
-    labels = [(i, name) for i, (name, _, _) in enumerate(lines) if i in drawn]
-    if len(lines) > plots.MOST:
+    ends = [
+        f"{line.name} {f'{line.y[-1]:.3g}' if kind == 'loss' else measured.value(kind, line.y[-1])}"
+        for line in series[: plots.MOST]
+        if line.y
+    ]
+    label = f"{caption} against epoch; at the end: {', '.join(ends)}"
+    svg = plots.curves(
+        series,
+        key=key.replace("_", "-"),
+        label=units.plain(label),
+        percent=kind in measured.SHARES,
+        mark=mark,
+    )
+    return {"caption": caption, "svg": Markup(svg)}
+
+
+def _legend(key: str, names: list[str]) -> list[dict[str, Any]]:
+    from markupsafe import Markup
+
+    labels = list(enumerate(names))
+    if len(names) > plots.MOST:
         noun = "party" if key == "parties" else "run"
-        labels = [(0, f"mean of {prose.counted(len(lines), noun)}"), (-1, f"each {noun}")]
-    legend = [
+        labels = [(0, f"mean of {prose.counted(len(names), noun)}"), (-1, f"each {noun}")]
+    return [
         {"name": name, "svg": Markup(plots.line_swatch(i, key=f"{key}-line{i}"))}
         for i, name in labels
+        if name and len(names) > 1
     ]
-    return {"title": title, "figures": figures, "legend": legend if len(lines) > 1 else []}
+
+
+def _curve_pair(
+    key: str, title: str, lines: list[tuple[str, Result, str | None]], metric: str
+) -> dict[str, Any]:
+    """The measure that decides and the training loss, of several runs or parties."""
+    figures, captions = [], {metric: f"Test {prose.called(metric)}", "loss": "Training loss"}
+    drawn: set[str] = set()
+    for kind, caption in captions.items():
+        logged = "loss" if kind == "loss" else f"test_{metric}"
+        # a run without this metric keeps its place, and with it its colour
+        series = [plots.Series(name, *_line(r, logged, party)) for name, r, party in lines]
+        drawn |= {line.name for line in series if line.x}
+        if any(line.x for line in series):
+            if kind == "loss" and any(_trains(r) for _, r, _ in lines):
+                caption += ", phase train"
+            figures.append(_figure(f"{key}-{logged}", caption, kind, series))
+    names = [name if name in drawn else "" for name, _, _ in lines]
+    return {"title": title, "figures": figures, "legend": _legend(key, names), "mark": None}
 
 
 def _line(result: Result, metric: str, party: str | None) -> tuple[list[int], list[float]]:

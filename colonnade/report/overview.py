@@ -22,6 +22,9 @@ class Overview:
     seed: int
     parties: int
     epochs: int
+    metric: str  # the measure that decides, of the first run
+    value: float | None  # of that measure, on the test rows
+    difference: float | None  # of it, against the first run; None for the first
     accuracy: float | None  # on the test rows, a fraction
     difference_points: float | None  # of accuracy, against the first run; None for the first
     seconds_per_epoch: float | None  # the median, which a slow first epoch does not move
@@ -33,8 +36,42 @@ class Overview:
 
 def overviews(results: Sequence[Mapping[str, Any]]) -> list[Overview]:
     """One line per run, in the order given; differences are against the first."""
-    first = accuracy(results[0]) if results else None
-    return [_overview(r, first if i else None) for i, r in enumerate(results)]
+    metric = deciding(results[0]) if results else ""
+    return [_overview(r, results[0] if i else None, metric) for i, r in enumerate(results)]
+
+
+def deciding(result: Mapping[str, Any], split: str = "test") -> str:
+    """The name of the measure that decides; older runs have accuracy alone."""
+    return str(result["metrics"].get(split, {}).get("metric", "accuracy"))
+
+
+def value(result: Mapping[str, Any], metric: str, split: str = "test") -> float | None:
+    """A measure on a split, the mean over the parties that predict; None where it is not known."""
+    found = result["metrics"].get(split, {})
+    if metric == "accuracy":
+        return accuracy(result, split)
+    by_party = found.get("measures", {}).values()
+    values = [number(measures.get(metric, {}).get("value")) for measures in by_party]
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
+
+
+def majority(result: Mapping[str, Any], split: str = "test") -> tuple[str, float] | None:
+    """The class that most rows have, and its share: what always saying it would be worth."""
+    matrix, classes = result["metrics"].get(split, {}).get("confusion"), result["data"]["classes"]
+    if not matrix or len(matrix) != len(classes):
+        return None
+    totals = [sum(row) for row in matrix]
+    largest = totals.index(max(totals))
+    return (str(classes[largest]), totals[largest] / sum(totals)) if sum(totals) else None
+
+
+def constant(
+    result: Mapping[str, Any], share: float | None, split: str = "test", points: float = 0.005
+) -> str:
+    """The class that always to say would be as good as this accuracy, to half a point; or ""."""
+    known = majority(result, split)
+    return known[0] if known and share is not None and share <= known[1] + points else ""
 
 
 def accuracy(result: Mapping[str, Any], split: str = "test") -> float | None:
@@ -54,13 +91,35 @@ def by_party(result: Mapping[str, Any], measure: str, split: str = "test") -> di
     return {p: v for p in known if (v := number(found.get(p))) is not None}
 
 
-def without(result: Mapping[str, Any], split: str = "test") -> dict[str, tuple[float, float]]:
-    """By absent party: the accuracy that is left, and the difference in points."""
-    found, whole = result["metrics"].get(split, {}).get("absent", {}), accuracy(result, split)
-    if whole is None:
-        return {}
-    known = {p: v for p in result["parties"] if (v := number(found.get(p))) is not None}
-    return {party: (left, 100 * (left - whole)) for party, left in known.items()}
+@dataclass(frozen=True)
+class Left:
+    """What is left of a run while one of its parties is absent."""
+
+    value: float | None  # of the measure that decides
+    difference: float | None
+    accuracy: float | None
+    points: float | None
+    constant: str  # the class that always to say would be as good; "": better than that
+
+
+def without(result: Mapping[str, Any], split: str = "test") -> dict[str, Left]:
+    """By absent party: what is left, and the differences."""
+    found, metric = result["metrics"].get(split, {}), deciding(result, split)
+    shares = found.get("absent", {})
+    values = shares if metric == "accuracy" else found.get("absent_value", {})
+    whole, total = value(result, metric, split), accuracy(result, split)
+    left: dict[str, Left] = {}
+    for party in result["parties"]:
+        mine, share = number(values.get(party)), number(shares.get(party))
+        difference, points = _less(mine, whole), _less(share, total)
+        if difference is not None or points is not None:
+            points = None if points is None else 100 * points
+            left[party] = Left(mine, difference, share, points, constant(result, share, split))
+    return left
+
+
+def _less(one: float | None, other: float | None) -> float | None:
+    return None if one is None or other is None else one - other
 
 
 def epochs(result: Mapping[str, Any]) -> int:
@@ -170,8 +229,10 @@ def number(value: Any) -> float | None:
     return float(value) if math.isfinite(value) else None
 
 
-def _overview(result: Mapping[str, Any], first: float | None) -> Overview:
-    wire, timing, mine = result["wire"], result["timing"], accuracy(result)
+def _overview(result: Mapping[str, Any], first: Mapping[str, Any] | None, metric: str) -> Overview:
+    wire, timing = result["wire"], result["timing"]
+    mine, share = value(result, metric), accuracy(result)
+    points = None if first is None else _less(share, accuracy(first))
     seconds = timing["seconds_per_epoch"]
     return Overview(
         name=result["name"],
@@ -180,8 +241,11 @@ def _overview(result: Mapping[str, Any], first: float | None) -> Overview:
         seed=result["seed"],
         parties=len(result["parties"]),
         epochs=epochs(result),
-        accuracy=mine,
-        difference_points=None if mine is None or first is None else 100 * (mine - first),
+        metric=metric,
+        value=mine,
+        difference=None if first is None else _less(mine, value(first, metric)),
+        accuracy=share,
+        difference_points=None if points is None else 100 * points,
         seconds_per_epoch=median(seconds) if seconds else None,
         seconds_total=timing["seconds_total"],
         bytes=wire["bytes"],

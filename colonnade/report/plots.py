@@ -1,6 +1,6 @@
 """Every figure of a report or of a reproduced table, as SVG that lives inside the page.
 
-Matplotlib draws in the placeholder colours of `_THEME`. `_inline` then replaces them with the
+Matplotlib draws in the placeholder colours of `_THEME`. `inline` then replaces them with the
 page's CSS variables, so that one drawing follows a light, a dark and a printed page. It also drops
 what belongs in a file but not in a page (metadata, namespaces, fixed sizes, style rules that would
 leak) and makes every id unique. The same input gives the same bytes.
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.path import Path
 
-_INK, _MUTED, _RULE, _PAPER = "#fe0001", "#fe0002", "#fe0003", "#fe0004"
+INK, MUTED, _RULE, _PAPER = "#fe0001", "#fe0002", "#fe0003", "#fe0004"
 _TINT, _RIGHT, _WRONG = "#fe0005", "#fe0006", "#fe0007"
-_SERIES = [f"#fe001{i}" for i in range(8)]
+SERIES = [f"#fe001{i}" for i in range(8)]
 _THEME = (
-    {_INK: "--ink", _MUTED: "--muted", _RULE: "--rule", _PAPER: "--paper"}
+    {INK: "--ink", MUTED: "--muted", _RULE: "--rule", _PAPER: "--paper"}
     | {_TINT: "--tint", _RIGHT: "--right", _WRONG: "--wrong"}
-    | {colour: f"--series-{i + 1}" for i, colour in enumerate(_SERIES)}
+    | {colour: f"--series-{i + 1}" for i, colour in enumerate(SERIES)}
 )
 _MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<"]
 _LINES = [
@@ -47,17 +47,17 @@ _LINES = [
     "-",
 ]
 _HATCHES = ["", "////", "---", "\\\\\\\\", "|||", "xxx", "+++", "//"]  # no dots: 100 kB each
-_CROWD: dict[str, Any] = {"color": _MUTED, "linewidth": 0.8, "alpha": 0.5}
-MOST = len(_SERIES)  # more lines than this are drawn as a crowd and its mean
+_CROWD: dict[str, Any] = {"color": MUTED, "linewidth": 0.8, "alpha": 0.5}
+MOST = len(SERIES)  # more lines than this are drawn as a crowd and its mean
 
 _RC: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
     "text.parse_math": False,  # a '$' in a name is a dollar sign
     "font.family": "DejaVu Sans",  # for measuring only: the page's own font is narrower
     "font.size": 11,
-    "text.color": _INK,
+    "text.color": INK,
     "axes.edgecolor": _RULE,
-    "axes.labelcolor": _MUTED,
+    "axes.labelcolor": MUTED,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.spines.left": False,
@@ -65,8 +65,8 @@ _RC: dict[Any, Any] = {
     "axes.grid": True,
     "grid.color": _RULE,
     "grid.linewidth": 0.7,
-    "xtick.color": _MUTED,
-    "ytick.color": _MUTED,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
     "xtick.major.size": 0,
     "ytick.major.size": 0,
     "xtick.major.pad": 6,
@@ -86,14 +86,22 @@ class Series:
     y: Sequence[float]
 
 
-def curves(series: Sequence[Series], *, key: str, label: str, percent: bool = False) -> str:
+def curves(
+    series: Sequence[Series],
+    *,
+    key: str,
+    label: str,
+    percent: bool = False,
+    mark: int | None = None,
+) -> str:
     """Lines against epochs. `key` is unique in the page; a screen reader speaks `label`.
 
-    With `percent`, y are fractions. More than `MOST` lines become thin lines and their mean.
+    With `percent`, y are fractions; `mark` is an epoch that counts. More than
+    `MOST` lines become thin lines and their mean.
     """
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    with _figure(360, 220) as (figure, axes):
+    with figure_of(360, 220) as (figure, axes):
         scale = 100 if percent else 1
         crowd = len(series) > MOST
         for i, line in enumerate(series):
@@ -101,11 +109,13 @@ def curves(series: Sequence[Series], *, key: str, label: str, percent: bool = Fa
             if crowd:
                 axes.plot(line.x, y, **_CROWD)
             else:
-                axes.plot(line.x, y, **_line_style(i), markevery=_markers_at(i, len(y)))
+                axes.plot(line.x, y, **line_style(i), markevery=markers_at(i, len(y)))
         if crowd:
             x, mean = _mean(series)
             y = [scale * v for v in mean]
-            axes.plot(x, y, **_line_style(0), markevery=_markers_at(0, len(y)))
+            axes.plot(x, y, **line_style(0), markevery=markers_at(0, len(y)))
+        if mark is not None:
+            axes.axvline(mark, color=INK, linewidth=1.0, linestyle=(0, (2, 2)))
         epochs = [x for line in series for x in line.x] or [1]
         margin = max(0.04 * (max(epochs) - min(epochs)), 0.25)
         axes.set_xlim(min(epochs) - margin, max(epochs) + margin)
@@ -122,7 +132,7 @@ def curves(series: Sequence[Series], *, key: str, label: str, percent: bool = Fa
             axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g} %"))
         elif low > 0 and low < high / 2:
             axes.set_ylim(0, high)
-        return _inline(figure, key, label)
+        return inline(figure, key, label)
 
 
 def by_name(
@@ -137,16 +147,16 @@ def by_name(
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     shown = [units.shorten(name, 30) for name in names]
-    with _figure(360, 200 + round(6.5 * max(map(len, shown)))) as (figure, axes):
+    with figure_of(360, 200 + round(6.5 * max(map(len, shown)))) as (figure, axes):
         for i, line in enumerate(lines[:MOST]):
             known = [(place, value) for place, value in enumerate(line) if value is not None]
-            axes.plot([place for place, _ in known], [v for _, v in known], **_line_style(i))
+            axes.plot([place for place, _ in known], [v for _, v in known], **line_style(i))
         axes.set_xlim(-0.5, len(names) - 0.5)
         axes.set_xticks(range(len(names)), shown, rotation=90)
         axes.xaxis.grid(False)
         axes.yaxis.set_major_locator(MaxNLocator(nbins=5))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g} {unit}"))
-        return _inline(figure, key, label)
+        return inline(figure, key, label)
 
 
 def stacked_bars(
@@ -161,7 +171,7 @@ def stacked_bars(
     """Horizontal bars of bytes: `sizes[row][part]`, the total written at each bar's end."""
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-    with _figure(width, 44 + 26 * len(rows)) as (figure, axes):
+    with figure_of(width, 44 + 26 * len(rows)) as (figure, axes):
         places = range(len(rows))
         totals = [sum(row) for row in sizes]
         left = [0.0] * len(rows)
@@ -175,28 +185,28 @@ def stacked_bars(
         axes.set_xlim(0, longest * (1.16 if width > 500 else 1.38))
         axes.set_ylim(len(rows) - 0.45, -0.55)
         length = 22 if width > 500 else 13
-        axes.set_yticks(places, [units.shorten(r, length) for r in rows], color=_INK)
+        axes.set_yticks(places, [units.shorten(r, length) for r in rows], color=INK)
         axes.grid(False)
         axes.xaxis.set_major_locator(MaxNLocator(nbins=6 if width > 500 else 3))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda v, _: _round_size(v)))
-        return _inline(figure, key, label)
+        return inline(figure, key, label)
 
 
 def line_swatch(index: int, *, key: str) -> str:
     """The legend's sample of line `index`; -1 stands for one line of a crowd."""
-    with _figure(34, 12, bare=True) as (figure, axes):
-        style = _CROWD if index < 0 else _line_style(index)
+    with figure_of(34, 12, bare=True) as (figure, axes):
+        style = _CROWD if index < 0 else line_style(index)
         axes.plot([0, 0.5, 1], [0, 0, 0], **style, markevery=[1])
         axes.set_xlim(-0.02, 1.02)
-        return _inline(figure, key, "")
+        return inline(figure, key, "")
 
 
 def fill_swatch(index: int, *, key: str) -> str:
     """The legend's sample of part `index` of a bar."""
-    with _figure(20, 12, bare=True) as (figure, axes):
+    with figure_of(20, 12, bare=True) as (figure, axes):
         axes.barh([0], [1], height=1, **_fill_style(index))
         axes.set_xlim(0, 1)
-        return _inline(figure, key, "")
+        return inline(figure, key, "")
 
 
 def heat_map(
@@ -214,7 +224,7 @@ def heat_map(
         for j, level in enumerate(shade_levels(row)):
             if level:
                 shades.setdefault((_RIGHT if i == j else _WRONG, level), []).append((i, j))
-    with _figure(400, 400) as (figure, axes):
+    with figure_of(400, 400) as (figure, axes):
         for (colour, level), cells in sorted(shades.items()):
             axes.add_patch(
                 PathPatch(_squares(cells), facecolor=colour, linewidth=0, alpha=level / 10)
@@ -227,9 +237,9 @@ def heat_map(
         shown = range(0, number, math.ceil(number * 10 / 320))  # a label needs ten units
         names = [units.shorten(classes[i], 11) for i in shown]
         places = [i + 0.5 for i in shown]
-        axes.set_xticks(places, names, rotation=90, fontsize=9, color=_INK)
-        axes.set_yticks(places, names, fontsize=9, color=_INK)
-        return _inline(figure, key, label)
+        axes.set_xticks(places, names, rotation=90, fontsize=9, color=INK)
+        axes.set_yticks(places, names, fontsize=9, color=INK)
+        return inline(figure, key, label)
 
 
 def shade_levels(row: Sequence[int]) -> list[int]:
@@ -238,8 +248,8 @@ def shade_levels(row: Sequence[int]) -> list[int]:
     return [math.ceil(10 * math.sqrt(n / total)) if n > 0 else 0 for n in row]
 
 
-def _line_style(index: int) -> dict[str, Any]:
-    colour = _SERIES[index % MOST]
+def line_style(index: int) -> dict[str, Any]:
+    colour = SERIES[index % MOST]
     return {
         "color": colour,
         "linestyle": _LINES[index % MOST],
@@ -252,7 +262,7 @@ def _line_style(index: int) -> dict[str, Any]:
 
 def _fill_style(index: int) -> dict[str, Any]:
     return {
-        "facecolor": _SERIES[index % MOST],
+        "facecolor": SERIES[index % MOST],
         "hatch": _HATCHES[index % MOST],
         "edgecolor": _PAPER,
         "linewidth": 0.8,
@@ -268,7 +278,7 @@ def _squares(cells: Sequence[tuple[int, int]]) -> Path:
     return Path([(j + x, i + y) for i, j in cells for x, y in corners], codes * len(cells))
 
 
-def _markers_at(index: int, length: int) -> list[int]:
+def markers_at(index: int, length: int) -> list[int]:
     """At most a dozen markers, shifted from line to line, and always one at the end."""
     step = max(1, math.ceil(length / 12))
     places = set(range(index % step, length, step))
@@ -290,7 +300,7 @@ def _round_size(value: float) -> str:
 
 
 @contextmanager
-def _figure(width: int, height: int, bare: bool = False) -> Iterator[tuple[Figure, Axes]]:
+def figure_of(width: int, height: int, bare: bool = False) -> Iterator[tuple[Figure, Axes]]:
     """A figure of `width` × `height` SVG units, unaffected by the caller's matplotlib settings."""
     import matplotlib
     from matplotlib.figure import Figure
@@ -310,7 +320,7 @@ def _figure(width: int, height: int, bare: bool = False) -> Iterator[tuple[Figur
         yield figure, axes
 
 
-def _inline(figure: Figure, key: str, label: str) -> str:
+def inline(figure: Figure, key: str, label: str) -> str:
     """The figure as an `<svg>` element for a page; without `label` it is decoration."""
     import matplotlib
 

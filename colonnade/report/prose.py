@@ -9,8 +9,16 @@ from typing import Any
 
 from colonnade import methods
 from colonnade.data import IN_MEMORY, OWN_FILES, OWN_PARTITION
-from colonnade.report import units
-from colonnade.report.overview import accuracy, by_party, epochs, per_party_accuracy
+from colonnade.report import measured, units
+from colonnade.report.overview import (
+    accuracy,
+    by_party,
+    constant,
+    deciding,
+    epochs,
+    per_party_accuracy,
+    value,
+)
 
 DATA = {
     "cifar10": "CIFAR-10",
@@ -187,15 +195,46 @@ def _outcome(result: Mapping[str, Any]) -> str:
     total, sent = accuracy(result), result["wire"]["bytes"]
     spent = f" {told}" if (told := budget(result)) else ""
     crossed = f"{units.size(sent)} crossed the wire" if sent else "nothing crossed the wire"
+    if told := _measured(result):
+        return f"{told}; {crossed}.{spent}"
     if total is None:
-        return f"No test accuracy was measured; {crossed}.{spent}"
+        return f"No test {called(deciding(result))} was measured; {crossed}.{spent}"
     each = list(per_party_accuracy(result).values())
     if len(each) > 1 and min(each) != max(each):
         low, high = 100 * min(each), 100 * max(each)
         shown = f"Mean test accuracy {units.percent(total, 1)} ({low:.1f} to {high:.1f} %)"
     else:
         shown = f"Test accuracy {units.percent(total, 1)}"
-    return f"{shown}, {crossed}.{spent}"
+    return f"{shown}{_trivial(result)}, {crossed}.{spent}"
+
+
+def called(metric: str) -> str:
+    """The name of a measure inside a sentence: `accuracy`, `AUC`."""
+    name = measured.column(metric)
+    return name if name[1:2].isupper() else name.lower()
+
+
+def _measured(result: Mapping[str, Any]) -> str:
+    """What was reached by the measure that decides, where that is not the accuracy."""
+    metric, total = deciding(result), accuracy(result)
+    mine = value(result, metric)
+    if metric == "accuracy" or mine is None:
+        return ""
+    told = list(result["metrics"]["test"]["measures"].values())
+    mean = "Mean test" if len(told) > 1 else "Test"
+    shown = f"{mean} {called(metric)} {measured.value(metric, mine)}"
+    ends = told[0][metric] if len(told) == 1 else {}
+    if within := measured.interval(metric, ends.get("low"), ends.get("high")):
+        shown += f" (95 % interval {within})"
+    if total is not None:
+        shown += f", accuracy {units.percent(total, 1)}{_trivial(result)}"
+    return shown
+
+
+def _trivial(result: Mapping[str, Any]) -> str:
+    """Said of an accuracy that needs no model."""
+    named = constant(result, accuracy(result))
+    return f" (as good as always saying '{units.plain(named)}')" if named else ""
 
 
 def budget(result: Mapping[str, Any]) -> str:

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from colonnade.report import units
+from colonnade.report import measured, units
 from colonnade.report.flows import cell, new_table
-from colonnade.report.overview import Overview, overviews, without
+from colonnade.report.overview import Overview, deciding, majority, overviews, without
 from colonnade.report.prose import about
 
 if TYPE_CHECKING:
@@ -26,22 +26,24 @@ def summary(results: Sequence[Mapping[str, Any]]) -> Group:
     """One line per run: what it achieved, what it cost; and the first without each party."""
     from rich.console import Group
 
+    rows = overviews(results)
+    heads = _heads(rows)
     table = new_table(
         "Run",
         "Method",
         ">Parties",
-        ">Accuracy",
+        *heads,
         ">Epoch",
         ">Bytes",
         ">Messages",
         caption="Epoch: median time. Bytes: all phases. Messages: training.",
     )
-    for row, result in zip(overviews(results), results, strict=True):
+    for row, result in zip(rows, results, strict=True):
         table.add_row(
             _name(row),
             cell(about(result)["title"]),
             units.count(row.parties),
-            units.percent(row.accuracy),
+            *_worth(row, heads),
             units.duration(row.seconds_per_epoch),
             units.size(row.bytes),
             units.count(row.messages),
@@ -50,40 +52,88 @@ def summary(results: Sequence[Mapping[str, Any]]) -> Group:
 
 
 def absence(result: Mapping[str, Any]) -> Table:
-    """What is left of a run's accuracy while one of its parties is absent."""
-    table = new_table("With one party absent", ">Accuracy", ">Points")
-    for party, (left, difference) in without(result).items():
-        table.add_row(cell(party), units.percent(left), units.points(difference))
+    """What a run's predictions are worth while one of its parties is absent."""
+    metric, left, known = deciding(result), without(result), majority(result)
+    more = [] if metric == "accuracy" else [f">{measured.column(metric)}", ">Difference"]
+    shares = any(one.accuracy is not None for one in left.values())
+    trivial = [party for party, one in left.items() if one.constant]
+    said = ""
+    if trivial and known is not None:
+        whose = "as good as always saying"
+        said = f"* {whose} '{units.plain(known[0])}', which is right for {units.percent(known[1])}."
+    table = new_table(
+        "With one party absent",
+        *more,
+        *([">Accuracy", ">Points"] if shares else []),
+        caption=said or None,
+    )
+    for party, one in left.items():
+        cells = [measured.value(metric, one.value), measured.change(metric, one.difference)]
+        star = "*" if one.constant else (" " if trivial else "")
+        table.add_row(
+            cell(party),
+            *(cells if more else []),
+            *([units.percent(one.accuracy) + star, units.points(one.points)] if shares else []),
+        )
     return table
 
 
 def comparison(results: Sequence[Mapping[str, Any]]) -> Table:
-    """Runs against the first: accuracy in points, time and bytes as factors."""
+    """Runs against the first: by the measure that decides; time and bytes as factors."""
+    rows = overviews(results)
+    metric = rows[0].metric if rows else "accuracy"
+    heads = _heads(rows)
+    against = "Points" if metric == "accuracy" else "Difference"
+    caption = f"{against}, time and traffic are against the first run. Epoch: median time."
+    if measured.lower_is_better(metric):
+        caption += f" {measured.column(metric)}: lower is better."
     table = new_table(
         "Run",
         "Method",
-        ">Accuracy",
-        ">Points",
+        heads[0],
+        f">{against}",
+        *heads[1:],
         ">Epoch",
         ">Time",
         ">Bytes",
         ">Traffic",
-        caption="Points, time and traffic are against the first run. Epoch: median time.",
+        caption=caption,
     )
-    rows = overviews(results)
     for row, result in zip(rows, results, strict=True):
         other = row is not rows[0]
         table.add_row(
             _name(row),
             cell(about(result)["title"]),
-            units.percent(row.accuracy),
-            units.points(row.difference_points) if other else "",
+            _worth(row, heads)[0],
+            measured.change(metric, row.difference) if other else "",
+            *_worth(row, heads)[1:],
             units.duration(row.seconds_per_epoch),
             _factor(row.seconds_per_epoch, rows[0].seconds_per_epoch) if other else "",
             units.size(row.bytes),
             _factor(row.bytes, rows[0].bytes) if other else "",
         )
     return table
+
+
+def _heads(rows: Sequence[Overview]) -> list[str]:
+    """The measure that decides, and the accuracy beside it where there are classes."""
+    metric = rows[0].metric if rows else "accuracy"
+    beside = metric != "accuracy" and any(row.accuracy is not None for row in rows)
+    return [f">{measured.column(metric)}", *([">Accuracy"] if beside else [])]
+
+
+def _worth(row: Overview, heads: Sequence[str]) -> list[str]:
+    """What a run achieved, below these headings."""
+    return [measured.value(row.metric, row.value), units.percent(row.accuracy)][: len(heads)]
+
+
+def different_data(results: Sequence[Mapping[str, Any]]) -> str:
+    """What makes these runs hard to compare; empty if they are of the same rows."""
+    data = {tuple(r["data"][key] for key in ("name", "train_rows", "test_rows")) for r in results}
+    if len(data) < 2:
+        return ""
+    kinds = "; ".join(f"{name}, {train} + {test} rows" for name, train, test in sorted(data))
+    return f"the runs are of different data ({kinds})"
 
 
 def as_json(results: Sequence[Mapping[str, Any]]) -> str:

@@ -97,7 +97,7 @@ def test_gaps_and_single_points() -> None:
 
 
 def test_lines_differ_without_colour() -> None:
-    styles = [plots._line_style(i) for i in range(plots.MOST)]
+    styles = [plots.line_style(i) for i in range(plots.MOST)]
     assert len({style["marker"] for style in styles}) == plots.MOST
     fills = [plots._fill_style(i)["hatch"] for i in range(plots.MOST)]
     assert len(set(fills)) == plots.MOST
