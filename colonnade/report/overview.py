@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any
 
+from colonnade.report import units
 from colonnade.role.recipe import RATES
 from colonnade.task.measures import MEASURES
 
@@ -69,9 +70,12 @@ def majority(result: Mapping[str, Any], split: str = "test") -> tuple[str, float
 def constant(
     result: Mapping[str, Any], share: float | None, split: str = "test", points: float = 0.005
 ) -> str:
-    """The class that always to say would be as good as this accuracy, to half a point; or ""."""
+    """Said of an accuracy that needs no model, to half a point; empty of one that is better."""
     known = majority(result, split)
-    return known[0] if known and share is not None and share <= known[1] + points else ""
+    if known is None or share is None or share > known[1] + points:
+        return ""
+    as_good = "as good as" if share >= known[1] - points else "worse than"
+    return f"{as_good} always saying '{units.plain(known[0])}'"
 
 
 def accuracy(result: Mapping[str, Any], split: str = "test") -> float | None:
@@ -99,7 +103,7 @@ class Left:
     difference: float | None
     accuracy: float | None
     points: float | None
-    constant: str  # the class that always to say would be as good; "": better than that
+    constant: str  # said of an accuracy that needs no model
 
 
 def without(result: Mapping[str, Any], split: str = "test") -> dict[str, Left]:

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 from colonnade.report.plots import INK, MUTED, SERIES, Series, figure_of, inline, line_style
 
 SIDE = 250  # of a square figure
-CHANCE = {"color": MUTED, "linewidth": 1.0, "linestyle": (0, (3, 3))}
+CHANCE: dict[str, Any] = {"color": MUTED, "linewidth": 1.0, "linestyle": (0, (3, 3))}
 
 
 def shares(

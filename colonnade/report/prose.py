@@ -233,8 +233,8 @@ def _measured(result: Mapping[str, Any]) -> str:
 
 def _trivial(result: Mapping[str, Any]) -> str:
     """Said of an accuracy that needs no model."""
-    named = constant(result, accuracy(result))
-    return f" (as good as always saying '{units.plain(named)}')" if named else ""
+    said = constant(result, accuracy(result))
+    return f" ({said})" if said else ""
 
 
 def budget(result: Mapping[str, Any]) -> str:

@@ -56,24 +56,21 @@ def absence(result: Mapping[str, Any]) -> Table:
     metric, left, known = deciding(result), without(result), majority(result)
     more = [] if metric == "accuracy" else [f">{measured.column(metric)}", ">Difference"]
     shares = any(one.accuracy is not None for one in left.values())
-    trivial = [party for party, one in left.items() if one.constant]
-    said = ""
-    if trivial and known is not None:
-        whose = "as good as always saying"
-        said = f"* {whose} '{units.plain(known[0])}', which is right for {units.percent(known[1])}."
+    said = [f"Without {units.plain(p)}: {one.constant}" for p, one in left.items() if one.constant]
+    if said and known is not None:
+        said.append(f"which is right for {units.percent(known[1])}")
     table = new_table(
         "With one party absent",
         *more,
         *([">Accuracy", ">Points"] if shares else []),
-        caption=said or None,
+        caption=f"{', '.join(said)}." if said else None,
     )
     for party, one in left.items():
         cells = [measured.value(metric, one.value), measured.change(metric, one.difference)]
-        star = "*" if one.constant else (" " if trivial else "")
         table.add_row(
             cell(party),
             *(cells if more else []),
-            *([units.percent(one.accuracy) + star, units.points(one.points)] if shares else []),
+            *([units.percent(one.accuracy), units.points(one.points)] if shares else []),
         )
     return table
 
