@@ -89,14 +89,14 @@ class Progress(Observer):
         share, phase, epochs, points = min(inside or running, default=(0.0, "preparing", 1, 0))
         elapsed = time.perf_counter() - self._start
         left = f"{units.duration(elapsed / share * (1 - share))} left" if share > 0.05 else ""
-        full = round(share * BAR)
+        bar = BAR - 8 if points else BAR
+        full = round(share * bar)
         epoch = min(int(share * epochs) + 1, epochs)
-        where = f"{epoch}/{epochs}"
-        if points:
+        where = f"{epoch}/{epochs}  {units.size(self._ledger.bytes)}"
+        if points:  # one line of a narrow screen
             where = f"{round(share * points):,} of {points:,} points"
         return Text(
-            f"  {'━' * full}{'╌' * (BAR - full)} {100 * share:3.0f} %  "
-            f"{phase} {where}  {units.size(self._ledger.bytes)}  {left}"
+            f"  {'━' * full}{'╌' * (bar - full)} {100 * share:3.0f} %  {phase} {where}  {left}"
         )
 
 

@@ -53,5 +53,7 @@ def test_an_alignment_tells_its_points() -> None:
     meter = Meter(False, "align", 0.25, 1, 48_000)
     one, _ = progress(False, meter)
     assert "align 12,000 of 48,000 points" in one._bar().plain
+    meter.points = 6_000_000
+    assert len(one._bar().plain) <= 80
     meter.phase, meter.share, meter.epochs, meter.points = "train", 0.25, 8, 0
     assert "train 3/8" in one._bar().plain
