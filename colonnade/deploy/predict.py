@@ -41,7 +41,7 @@ from colonnade.errors import CodecError, DataError, MethodError, RunError
 from colonnade.owner import private
 from colonnade.partition import View
 from colonnade.results import folder as folders
-from colonnade.results.prediction import Prediction, chosen_by_the_run, made
+from colonnade.results.prediction import Prediction, made
 from colonnade.results.result import read_json
 from colonnade.role.method import bind
 from colonnade.role.party import Party
@@ -145,7 +145,7 @@ def predict(
         log(f"{len(file.ids)} of {len(party.names)} rows are common to all; the others stay out")
     if party is None or not isinstance(session.returned, Tensor):
         return None
-    return _predicted(party, session.returned, file, saved, run)
+    return _predicted(setup, party, session.returned, file, saved, run)
 
 
 class _NothingKept:
@@ -211,7 +211,7 @@ def predict_alone(
         logits = drive(role, take)
     if not isinstance(logits, Tensor):
         return None
-    return _predicted(party, logits, file, saved, run)
+    return _predicted(setup, party, logits, file, saved, run)
 
 
 class _NoWire:
@@ -258,11 +258,15 @@ def _reached(saved: Mapping[str, Any]) -> str:
 
 
 def _predicted(
-    party: Party, outputs: Tensor, file: NewFile, saved: Mapping[str, Any], run: Path
+    setup: Setup,
+    party: Party,
+    outputs: Tensor,
+    file: NewFile,
+    saved: Mapping[str, Any],
+    run: Path,
 ) -> Predicted:
-    chosen = chosen_by_the_run(party.task, saved)
-    ids = torch.arange(len(file.ids))
-    return Predicted(made(party, outputs, ids, file.ids, chosen, run), file.labels)
+    rows, rate = torch.arange(len(file.ids)), setup.settings.decision.rate
+    return Predicted(made(party, outputs, rows, file.ids, run, saved, rate), file.labels)
 
 
 def _saved(run: Path, party: str, unfinished: bool = False) -> dict[str, Any]:

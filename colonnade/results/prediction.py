@@ -14,9 +14,9 @@ from torch import Tensor
 from colonnade import data
 from colonnade.data.own.numbers import as_number
 from colonnade.errors import DataError, RunError
+from colonnade.results.quality import Ruling
 from colonnade.role.party import Party
 from colonnade.task import Task
-from colonnade.task.calibration import Calibration
 from colonnade.task.decision import Decision
 from colonnade.task.measures import BINARY, RATE, REGRESSION, Scored, measures, scored
 
@@ -176,52 +176,41 @@ def made(
     outputs: Tensor,
     ids: Tensor,
     names: Sequence[str],
-    chosen: tuple[Decision, Calibration],
     run: Path,
+    saved: Mapping[str, Any],
+    rate: float | None = None,
 ) -> Prediction:
     """What the outputs of a party's models amount to.
 
-    chosen  how the run decides, see `chosen_by_the_run`
-    run     its folder
+    run    its folder
+    saved  what lies beside the weights of the party that decides; by default, and in older runs,
+           the most probable class is predicted, and probabilities stay as they are
+    rate   of `recall_at_rate`; None: its usual one
     """
-    decision, calibration = chosen
-    scores = party.task.scores(outputs.detach()).cpu()
-    if calibration.way != "none":
-        scores = torch.from_numpy(np.ascontiguousarray(calibration.apply(scores)))
+    task, told = party.task, saved.get("decision")
+    scores, decision = task.scores(outputs.detach()).cpu(), Decision(positive=task.positive)
+    if told and task.kind != REGRESSION:
+        try:
+            by = Ruling.from_told(told)
+        except (KeyError, TypeError, ValueError) as error:
+            raise RunError(
+                f"{run}: how it decides is damaged ({type(error).__name__}: {error}). Bring "
+                "weights/ back from a backup, or train again"
+            ) from error
+        decision = by.decision
+        if by.calibration.way != "none":
+            scores = torch.from_numpy(np.ascontiguousarray(by.calibration.apply(scores)))
     return Prediction(
         party.name,
-        party.task,
+        task,
         ids,
         scores,
         tuple(names),
         decision,
-        run=run.resolve().name,
-        model=party.kept.sha256()[:DIGITS],
+        RATE if rate is None else rate,
+        run.resolve().name,
+        party.kept.sha256()[:DIGITS],
     )
-
-
-def chosen_by_the_run(task: Task, saved: Mapping[str, Any]) -> tuple[Decision, Calibration]:
-    """The threshold and the calibration of a run; of older runs, and where none was chosen, the
-    more probable class and the probabilities as they are.
-
-    saved  what lies beside the weights of the party that decides
-    """
-    told = saved.get("decision")
-    if task.kind == REGRESSION or not told:
-        return Decision(positive=task.positive), Calibration(positive=task.positive)
-    try:
-        positive = _positive(told.get("positive", task.positive), task)
-        decision = Decision.from_told({**told, "positive": positive})
-        known = told.get("calibration")
-        calibration = Calibration()
-        if isinstance(known, Mapping):
-            calibration = Calibration.from_told(dict(known))
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunError(
-            f"the run's decision is damaged ({type(error).__name__}: {error}): bring result.json "
-            "and weights/ back from a backup, or train again"
-        ) from error
-    return decision, calibration
 
 
 def is_label(text: str, task: Task) -> bool:
@@ -230,8 +219,3 @@ def is_label(text: str, task: Task) -> bool:
         return text in task.classes
     number = as_number(text)
     return number is not None and bool(np.isfinite(number))
-
-
-def _positive(told: int | str, task: Task) -> int:
-    """The number of the positive class, told by its number or its name."""
-    return task.classes.index(told) if isinstance(told, str) else int(told)

@@ -39,7 +39,7 @@ from colonnade.journal import RunJournal
 from colonnade.owner import private
 from colonnade.partition import View
 from colonnade.results import folder as folders
-from colonnade.results.prediction import Prediction, Truth, chosen_by_the_run, is_label, made
+from colonnade.results.prediction import Prediction, Truth, is_label, made
 from colonnade.results.result import read
 from colonnade.role import identity
 from colonnade.role.method import bind
@@ -117,16 +117,25 @@ class Trained:
             names = parties.names
         elif parties is None:
             names = self._names()
-        predicting = [name for name, outputs in answers.items() if isinstance(outputs, Tensor)]
+        outputs = {n: found for n, found in answers.items() if isinstance(found, Tensor)}
+        return self._predictions(members, outputs, names, saved)
+
+    def _predictions(
+        self,
+        members: Mapping[str, Party],
+        outputs: Mapping[str, Tensor],
+        names: Mapping[str, Sequence[str]],
+        saved: Mapping[str, Mapping[str, Any]],
+    ) -> dict[str, Prediction]:
         deciding = {name: told for name, told in saved.items() if told.get("decision")}
-        if deciding and not deciding.keys() & set(predicting):  # whoever has labels judges others
-            deciding = dict.fromkeys(predicting[:1], next(iter(deciding.values())))
+        if deciding and not deciding.keys() & outputs.keys():  # whoever has labels judges others
+            deciding = {next(iter(outputs)): next(iter(deciding.values()))}
         found = {}
-        for name in predicting:
-            party, ids = members[name], members[name].splits[SPLIT].ids.cpu()
+        for name, each in outputs.items():
+            ids, rate = members[name].splits[SPLIT].ids.cpu(), self.config.decision.rate
             called = tuple(names[name][row] for row in ids.tolist()) if name in names else ()
-            chosen = chosen_by_the_run(party.task, deciding.get(name, {}))
-            found[name] = made(party, answers[name], ids, called, chosen, run=self.path)
+            told = deciding.get(name, {})
+            found[name] = made(members[name], each, ids, called, self.path, told, rate)
         return found
 
     def read_files(self, files: Mapping[str, str | Path], absent: Collection[str] = ()) -> NewRows:

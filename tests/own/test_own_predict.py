@@ -324,3 +324,24 @@ def test_a_run_of_processes_predicts_the_same_file(
         assert {line.pop("run") for line in lines} == {folder.name}
         files.append(lines)
     assert files[0] == files[1]
+
+
+@pytest.mark.parametrize("runtime", ["local", "process"])
+def test_prediction_finds_what_the_training_measured(
+    runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The test rows once more: the same measures, by the threshold that the run has chosen."""
+    file = write(tmp_path, metric='"recall"')
+    decision = '[decision]\ncost = {false_positive = 1, false_negative = 3}\ncalibrate = "platt"\n'
+    file.write_text(f"{file.read_text()}{decision}[data]\nvalidation = 0.2\ntest = 0.3\n")
+    result = colonnade.run(file, out=tmp_path / "run", runtime=runtime)  # type: ignore[arg-type]
+    chosen, measured = result.content["decision"], result.metrics["test"]["measures"]["bank"]
+    assert chosen["chosen_by"] == "cost" and chosen["calibration"]["way"] == "platt"
+    found = told(capsys, result.path)
+    (party,) = found["parties"]
+    assert party["threshold"] == chosen["threshold"]
+    assert party["measures"] == {name: value["value"] for name, value in measured.items()}
+    assert {float(line["threshold"]) for line in found["lines"]} == {chosen["threshold"]}
+    prediction = colonnade.load(result.path).predict()["bank"]
+    assert prediction.decisions == [line["predicted"] for line in found["lines"]]
+    assert prediction.model == result.weights_sha256["bank"][:12] == found["lines"][0]["model"]

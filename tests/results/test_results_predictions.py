@@ -12,9 +12,8 @@ from sklearn.metrics import log_loss, recall_score, roc_auc_score, root_mean_squ
 
 from colonnade.errors import DataError, RunError
 from colonnade.results import predictions_csv
-from colonnade.results.prediction import Prediction, chosen_by_the_run
+from colonnade.results.prediction import Prediction
 from colonnade.task import Task
-from colonnade.task.calibration import Calibration
 from colonnade.task.decision import Decision
 
 ROWS = 50
@@ -57,20 +56,6 @@ def test_a_threshold_decides(positive: int) -> None:
     names = {True: CHURN.classes[positive], False: CHURN.classes[1 - positive]}
     assert found.decisions == found.labels == [names[bool(one)] for one in flagged]
     assert found.decisions != predicted(CHURN).decisions and found.threshold == 0.2
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_the_run_says_how_it_decides(named: bool) -> None:
-    """As it is written in JSON beside the weights of the label holder."""
-    fitted = Calibration("platt", 1, slope=2.0, offset=-0.5)
-    told = Decision(0.3, "cost", 1).told() | {"calibration": fitted.told()}
-    told["positive"] = "yes" if named else 1
-    decision, calibration = chosen_by_the_run(CHURN, {"decision": told})
-    assert decision == Decision(0.3, "cost", 1) and calibration == fitted
-    plain = chosen_by_the_run(CHURN, {"weights": {}})
-    assert plain == (Decision(positive=1), Calibration(positive=1))
-    with pytest.raises(RunError, match="decision is damaged"):
-        chosen_by_the_run(CHURN, {"decision": {"threshold": 0.3}})
 
 
 # ---- how good it is ------------------------------------------------------------------------------
