@@ -235,6 +235,23 @@ def unknown(
     return f"no {what} '{name}'{' ' if where else ''}{where}: {hint}"
 
 
+def listed(names: Sequence[str], most: int = 10, *, quoted: bool = True) -> str:
+    """The first of some names, and how many more there are."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    shown = [short(name, 40) for name in names[:most]]
+    return ", ".join(f"'{name}'" if quoted else name for name in shown) + more
+
+
+def enumerated(problems: Sequence[str], where: str) -> str:
+    """Mistakes one below the other; of very many, the first."""
+    return _listed(list(problems), where)
+
+
+def short(text: str, most: int) -> str:
+    """A text that is cut where it is long."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def _listed(problems: list[str], where: str) -> str:
     count = "1 mistake" if len(problems) == 1 else f"{len(problems)} mistakes"
     shown = [f"  - {problem}" for problem in problems[:SHOWN]]

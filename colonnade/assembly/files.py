@@ -39,12 +39,12 @@ from colonnade.assembly.holding import (
     pool,
     prepare,
 )
-from colonnade.assembly.labels import task_for
+from colonnade.assembly.labels import asked, task_for
 from colonnade.assembly.own_rows import OwnRows, ids_of, no_rows
 from colonnade.config import Config
-from colonnade.data import OWN_FILES, Column, Split
+from colonnade.data import OWN_FILES, Called, Column, Split
 from colonnade.data.own import LABEL, Own, OwnFile, read
-from colonnade.errors import ConfigError, DataError
+from colonnade.errors import ConfigError, DataError, enumerated, listed
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
 from colonnade.task import Task
@@ -70,17 +70,11 @@ def from_file(
         own = read(file, folder)
         warnings += _doubted(party, own.ids, settings)
         if labelled and own.labels is None:
-            raise DataError(
-                f"{path} has no '{file.label or LABEL}', and this party holds the labels: "
-                "name their column by `label`, or --label"
-            )
+            raise DataError(_unlabelled(path, file, own))
         if not labelled and own.labels is not None:
             warnings.append(_unused_labels(party, file, "the label holder"))
-        classes = settings.data.classes
-        if labelled and not classes:
-            _, classes = data.labels_from(np.array(own.labels))
-            _check_classes(classes, f"{path}, '{file.label or LABEL}'")
-    holding = _holding(path, party, own, classes, settings)
+        y, classes = _learnt(own, settings) if labelled else (None, ())
+    holding = _holding(path, party, own, y, classes, settings)
     prepared, preparation = prepare(party, holding, settings.data.standardise)
     view, method = None, settings.found.method
     if method.network.images:
@@ -109,8 +103,14 @@ def from_files(config: Config) -> Assembly:
         return _to_align(config, {party: own.ids for party, own in found.items()}, hashes)
     labelled = [party for party, own in found.items() if own.labels is not None]
     if not labelled:
+        empty = [
+            _unlabelled(file.path(Path()), file, found[party])
+            for party, file in config.files.items()
+            if found[party].called.column
+        ]
         raise DataError(
-            'no party\'s file has labels: name their column, [parties.NAME] label = "…"'
+            "; ".join(empty)
+            or 'no party\'s file has labels: name their column, [parties.NAME] label = "…"'
         )
     method, holder = config.found.method, config.run.label_holder or labelled[0]
     _check_tested(config)
@@ -125,15 +125,15 @@ def from_files(config: Config) -> Assembly:
             "party holds them, such as splitnn"
         )
     using = labelled if method.rows.own_labels else [holder]
-    _, classes = data.labels_from(np.concatenate([np.array(found[p].labels) for p in using]))
-    _check_classes(classes, ", ".join(f"[parties.{party}] label" for party in using))
+    ys, classes = _learnt_together({party: found[party] for party in using}, config)
     holdings = {
         party: _holding(
-            config.files[party].path(Path()), party, own, classes if party in using else (), config
+            config.files[party].path(Path()), party, own, ys.get(party), classes, config
         )
         for party, own in found.items()
     }
-    labels = holdings[holder].splits["train"].y
+    trained = [holdings[party].splits["train"].y for party in using]
+    labels = torch.cat([y for y in trained if y is not None])
     names = {party: own.ids for party, own in found.items()} if config.align is not None else {}
     if method.rows.pooled(config.options):
         common = common_in_clear({party: own.ids for party, own in found.items()}, config.asked)
@@ -179,8 +179,7 @@ def read_all(
     if len(errors) == 1:
         raise errors[0]
     if problems := [problem for error in errors for problem in error.problems]:
-        listed = "".join(f"\n  - {problem}" for problem in problems)
-        raise DataError(f"{len(problems)} mistakes in the parties' files{listed}", problems)
+        raise DataError(enumerated(problems, "the parties' files"), problems)
     return found
 
 
@@ -240,17 +239,26 @@ def _bare(count: int) -> Split:
 
 
 def _holding(
-    path: Path, party: str, own: Own, classes: tuple[str, ...], settings: Config
+    path: Path,
+    party: str,
+    own: Own,
+    y: Tensor | None,
+    classes: tuple[str, ...],
+    settings: Config,
 ) -> Holding:
-    """A party's rows, divided; with the codes of their labels if classes are given."""
+    """A party's rows, divided; with their labels, if these are used."""
     with of(party):
-        y: Tensor | None = None
-        if classes and own.labels is not None:
-            y = _codes(path, own.labels, classes)
+        weights = own.weights
+        if weights is not None and y is None:
+            raise DataError(
+                f"{path}: `weight` says how much rows with labels count, and no labels are read "
+                "here: omit it, or --weight"
+            )
         where = _divide(party, own.ids, settings)
         data.check_features(own.x, own.columns)
+        everything = Split(own.x, y, torch.arange(len(own.ids)), weights)
         splits = {
-            key: Split(own.x[chosen], None if y is None else y[chosen], chosen)
+            key: everything.rows(chosen)
             for key, chosen in where.items()
             if len(chosen) or key != "validation"
         }
@@ -262,6 +270,7 @@ def _holding(
         # If all have agreed on classes, a party may lack some of them.
         if y is not None and not settings.found.method.rows.own_labels:
             data.check_labels(y[where["train"]], classes)
+        data.check_weights(splits["train"].weights)
     return Holding(splits, own.columns)
 
 
@@ -270,15 +279,58 @@ def _doubted(party: str, ids: list[str], settings: Config) -> list[str]:
     return [f"'{party}': {said}" for said in doubts(ids)] if settings.align is not None else []
 
 
-def _codes(path: Path, labels: list[str], classes: tuple[str, ...]) -> Tensor:
-    """Labels as indices into the classes that all have agreed on."""
-    strangers = sorted({label for label in labels if label not in classes})
-    if strangers:
+def _learnt(own: Own, settings: Config) -> tuple[Tensor, tuple[str, ...]]:
+    """A file's labels as codes and their classes, or as numbers."""
+    labels, agreed = np.array(own.labels), settings.data.classes
+    if settings.data.mean is not None:  # one party's may be all alike
+        return data.label_codes(labels, (), own.called), ()
+    if not agreed:
+        return data.labels_from(labels, asked(settings), own.called)
+    if strangers := sorted(set(own.labels or ()).difference(agreed)):
         raise DataError(
-            f"{path}: the label {', '.join(map(repr, strangers))} is not among data.classes of the "
-            f"federation file ({', '.join(classes)}): correct the file, or agree on other classes"
+            f"{own.called.file}: the label {listed(strangers)} is not among data.classes of the "
+            f"federation file ({listed(agreed, quoted=False)}): correct the file, or agree on "
+            "other classes"
         )
-    return torch.tensor([classes.index(label) for label in labels])
+    return data.label_codes(labels, agreed, own.called), agreed
+
+
+def _learnt_together(
+    owns: Mapping[str, Own], settings: Config
+) -> tuple[dict[str, Tensor], tuple[str, ...]]:
+    """The same for the files of several parties, which have the same classes."""
+    if len(owns) == 1:
+        ((party, own),) = owns.items()
+        with of(party):
+            y, classes = _learnt(own, settings)
+        return {party: y}, classes
+    counts = [len(own.ids) for own in owns.values()]
+    where = [(party, row) for party, own in owns.items() for row in range(len(own.ids))]
+
+    def place(row: int) -> str:
+        party, own_row = where[row]
+        return f"{owns[party].called.place(own_row)} of {Path(owns[party].called.file).name}"
+
+    columns = dict.fromkeys(own.called.column for own in owns.values())
+    called = Called(
+        ", ".join(own.called.file for own in owns.values()), " and ".join(columns), place
+    )
+    labels = np.concatenate([np.array(own.labels) for own in owns.values()])
+    y, classes = data.labels_from(labels, asked(settings), called)
+    return dict(zip(owns, y.split(counts), strict=True)), classes
+
+
+def _unlabelled(path: Path, file: OwnFile, own: Own) -> str:
+    """Why a file has no labels, though its party holds them."""
+    if own.called.column:
+        return (
+            f"{path}, column '{own.called.column}': all {len(own.ids):,} labels are missing. Label "
+            "the rows, or name another column by `label`, or --label"
+        )
+    return (
+        f"{path} has no '{file.label or LABEL}', and this party holds the labels: name their "
+        "column by `label`, or --label"
+    )
 
 
 def _divide(party: str, ids: list[str], settings: Config) -> dict[str, Tensor]:
@@ -305,13 +357,6 @@ def _check_tested(config: Config) -> None:
     if why := config.untested():
         to_do = "set evaluate_every = 0, and score files of the same rows by colonnade predict"
         raise ConfigError([f"{why}: {to_do}"])
-
-
-def _check_classes(classes: Sequence[str], where: str) -> None:
-    if len(classes) < 2:
-        raise DataError(
-            f"{where}: all labels are '{classes[0]}'. There must be two classes or more"
-        )
 
 
 def _unused_labels(party: str, file: OwnFile, holder: str) -> str:

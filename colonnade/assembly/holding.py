@@ -84,7 +84,7 @@ def pool(holdings: Mapping[str, Holding], holder: str) -> Holding:
     pooled = {}
     for key, split in mine.items():
         sides = [h.splits[key].x.flatten(1).float() for h in holdings.values()]
-        pooled[key] = Split(torch.cat(sides, 1), split.y, split.ids)
+        pooled[key] = replace(split, x=torch.cat(sides, 1))
     columns: list[Column] = []
     for name, holding in holdings.items():
         width = holding.splits["train"].x.flatten(1).shape[1]

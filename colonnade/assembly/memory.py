@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -21,20 +22,23 @@ from colonnade.assembly.holding import (
     of,
     pool,
 )
-from colonnade.assembly.labels import task_for
+from colonnade.assembly.labels import asked, task_for
 from colonnade.config import Config, Data, check_name, same_but_for_case
 from colonnade.data import IN_MEMORY, Column, Split
+from colonnade.data.labels import label_values
 from colonnade.errors import ConfigError, DataError, unknown
 from colonnade.role.seeds import derive
 
 
 @dataclass(frozen=True)
 class Given:
-    """The caller's rows for one party: features, labels if any, columns; not yet divided."""
+    """The caller's rows for one party: features, labels and weights if any, columns; not yet
+    divided."""
 
     x: Tensor  # (n, 0) for a party that brings labels only
     y: Any
     columns: tuple[Column, ...]
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.x)
@@ -43,13 +47,14 @@ class Given:
         """All its rows, numbered from `start`."""
         with of(name):
             y = None if self.y is None else data.label_codes(self.y, classes)
-        return data.numbered(self.x, y, start)
+        return replace(data.numbered(self.x, y, start), weights=self.weights)
 
 
 def from_memory(
     config: Config, parties: Mapping[str, Any], test: Mapping[str, Any] | None
 ) -> Assembly:
-    """The parties' own arrays, {"bank": (x, y), "shop": x}; `test` likewise, or a seeded share."""
+    """The parties' own arrays, {"bank": (x, y), "shop": x}; `test` likewise, or a seeded share.
+    (x, y, weights) says also how much each row counts."""
     views = declared_views(config, list(parties))
     _check_settings(config)
     _check_given(parties, "parties")
@@ -68,13 +73,12 @@ def from_memory(
     else:
         check_equal_rows({name: len(rows) for name, rows in given.items()}, "")
         with of(holder):
-            y, classes = data.labels_from(given[holder].y)
-            data.check_labels(y, classes)
+            _, classes = data.labels_from(given[holder].y, asked(config))
         if later is not None:
             check_equal_rows({name: len(rows) for name, rows in later.items()}, " in test")
         splits = _divided(holder, given, later, classes, config, seed)
     held_out = held_out_ids(splits[holder][0], config.data.validation, seed)
-    task = task_for(config, classes, splits[holder][0].y)
+    task = task_for(config, classes, _labels_of(splits, holder, method.rows.own_labels))
     holdings = {}
     for name, both in splits.items():
         if method.rows.own_labels:
@@ -131,7 +135,7 @@ def _each_labelled(
         raise DataError(
             f"{', '.join(silent)}: no labels. In {method.name} every party has some of its own"
         )
-    classes = _all_classes(given)
+    classes = _all_classes(given, asked(config))
     if later is None and (why := config.untested()):
         raise DataError(
             f"{why}: give test = {{…}}, the same rows in the same order for every party, or "
@@ -192,9 +196,11 @@ def _divided(
     whole = {name: rows.split(name, classes) for name, rows in given.items()}
     if not (share := config.held_out()):
         return {name: (rows, rows.rows(torch.arange(0))) for name, rows in whole.items()}
-    with of(holder):
-        y, found = data.labels_from(given[holder].y)
-    inside, out = data.stratified(y, found, share, seed, f"party '{holder}'")
+    y = whole[holder].y
+    assert y is not None
+    found = tuple(name for code, name in enumerate(classes) if bool((y == code).any()))
+    codes = torch.unique(y, return_inverse=True)[1] if classes else y  # a party may lack classes
+    inside, out = data.stratified(codes, found, share, seed, f"party '{holder}'")
     return {name: (rows.rows(inside), rows.rows(out)) for name, rows in whole.items()}
 
 
@@ -212,14 +218,18 @@ def _check_same_rows(given: Mapping[str, Given], classes: tuple[str, ...], where
             )
 
 
-def _all_classes(given: Mapping[str, Given]) -> tuple[str, ...]:
+def _all_classes(given: Mapping[str, Given], asked: data.Asked) -> tuple[str, ...]:
     """The labels of all parties together; numbers in their order."""
-    found: set[str] = set()
+    pooled, where = list[Any](), list[str]()
     for name, rows in given.items():
         with of(name):
-            found.update(data.labels_from(rows.y)[1])
+            values = label_values(rows.y, data.Called()).tolist()
+        pooled += values
+        where += [f"row {row} of '{name}'" for row in range(len(values))]
+    called = data.Called(place=where.__getitem__)
+    _, found = data.labels_from(np.array(pooled, dtype=object), asked, called)
     whole = [name for name in found if name.lstrip("-").isdigit()]
-    return (*sorted(whole, key=int), *sorted(found.difference(whole)))
+    return (*sorted(whole, key=int), *sorted(set(found).difference(whole)))
 
 
 def _check_given(parties: object, what: str) -> None:
@@ -228,17 +238,34 @@ def _check_given(parties: object, what: str) -> None:
 
 
 def _read(name: str, value: Any, like: tuple[Column, ...] | None = None) -> Given:
-    x, y = value if isinstance(value, tuple) and len(value) == 2 else (value, None)
+    parts = value if isinstance(value, tuple) and len(value) in (2, 3) else (value,)
+    x, y, weights = (*parts, None, None)[:3]
+    if weights is not None and y is None:
+        raise DataError(f"party '{name}' has weights and no labels: they count beside labels only")
     if x is None:
         if y is None:
             raise DataError(f"party '{name}' has neither features nor labels")
-        return Given(torch.empty(_count(name, y), 0), y, ())
+        return Given(torch.empty(_count(name, y), 0), y, (), _weights(name, weights, y))
     with of(name):
         features, columns = data.from_arrays(x, like=like)
         data.check_features(as_image(features), columns)  # now, while row numbers are the caller's
     if y is not None and _count(name, y) != len(features):
         raise DataError(f"party '{name}' has {len(features)} rows of features and {len(y)} labels")
-    return Given(features, y, columns)
+    return Given(features, y, columns, _weights(name, weights, y))
+
+
+def _weights(name: str, weights: Any, y: Any) -> Tensor | None:
+    with of(name):
+        return None if weights is None else data.weights_from(weights, _count(name, y))
+
+
+def _labels_of(
+    splits: Mapping[str, tuple[Split, Split]], holder: str, own_labels: bool
+) -> Tensor | None:
+    """The labels of training rows; of all parties where each brings its own."""
+    if not own_labels:
+        return splits[holder][0].y
+    return torch.cat([train.y for train, _ in splits.values() if train.y is not None])
 
 
 def _count(name: str, y: Any) -> int:

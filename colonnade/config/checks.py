@@ -9,7 +9,7 @@ from typing import Any
 from colonnade import data as datasets
 from colonnade import methods, models
 from colonnade.config.settings import FITS, Data, Deciding, Run
-from colonnade.errors import ConfigError, unknown
+from colonnade.errors import ConfigError, listed, unknown
 from colonnade.partition import Partition
 from colonnade.role.method import Method
 from colonnade.role.recipe import Recipe
@@ -88,7 +88,7 @@ def check_data(data: Data, problems: list[str]) -> None:
     if len(data.classes) == 1:
         problems.append(f"data.classes = {list(data.classes)}: at least two")
     if twice := {name for name in data.classes if data.classes.count(name) > 1}:
-        problems.append(f"data.classes names {', '.join(map(repr, sorted(twice)))} more than once")
+        problems.append(f"data.classes names {listed(sorted(twice))} more than once")
 
 
 def check_decision(decision: Deciding, run: Run, data: Data, problems: list[str]) -> None:

@@ -208,8 +208,11 @@ def _check_method(
     if run is not None and data is not None:
         checks.check_stopping(run, data, found.method, problems)
     if data is not None:
+        kind = None if run is None or run.task == "auto" else run.task
         try:
-            found.method.check(Circumstances(options, validation=data.validation))
+            if kind is not None:
+                found.method.check_task(kind)
+            found.method.check(Circumstances(options, validation=data.validation, task=kind))
         except ConfigError as error:
             problems.extend(error.problems)
         except MethodError as error:

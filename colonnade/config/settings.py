@@ -234,7 +234,7 @@ class Config:
             run=run,
             found=found,
             options=found.method.options(),
-            data=dataclasses.replace(self.data, classes=()),
+            data=dataclasses.replace(self.data, classes=(), mean=None, spread=None),
             align=self.asked,
         )
 

@@ -1,8 +1,9 @@
 """Where rows come from: data sets by name, the user's own arrays, and their preparation."""
 
-from colonnade.data.arrays import from_arrays, label_codes, labels_from
+from colonnade.data.arrays import from_arrays
 from colonnade.data.augment import Moves
-from colonnade.data.prepare import Preparation, check_features, check_labels
+from colonnade.data.labels import Asked, Called, check_labels, label_codes, labels_from
+from colonnade.data.prepare import Preparation, check_features
 from colonnade.data.sources.catalogue import (
     SOURCES,
     Available,
@@ -16,7 +17,7 @@ from colonnade.data.sources.catalogue import (
 )
 from colonnade.data.sources.files import cache_folder, search_path
 from colonnade.data.sources.source import Download, File, Layout, Options, Source
-from colonnade.data.split import divide, stratified
+from colonnade.data.split import divide, strata, stratified
 from colonnade.data.types import (
     IN_MEMORY,
     OWN_FILES,
@@ -26,13 +27,16 @@ from colonnade.data.types import (
     Split,
     numbered,
 )
+from colonnade.data.weights import check_weights, weights_from
 
 __all__ = [
     "IN_MEMORY",
     "OWN_FILES",
     "OWN_PARTITION",
     "SOURCES",
+    "Asked",
     "Available",
+    "Called",
     "Checked",
     "Column",
     "Dataset",
@@ -49,6 +53,7 @@ __all__ = [
     "check",
     "check_features",
     "check_labels",
+    "check_weights",
     "divide",
     "fetch",
     "from_arrays",
@@ -59,5 +64,7 @@ __all__ = [
     "numbered",
     "search_path",
     "source_named",
+    "strata",
     "stratified",
+    "weights_from",
 ]

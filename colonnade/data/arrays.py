@@ -1,22 +1,21 @@
-"""Features and labels that are already in memory: NumPy, torch, lists, pandas."""
+"""Features that are already in memory: NumPy, torch, lists, pandas.
+
+A DataFrame is prepared as a file with the same table: missing numbers and categories may occur.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from colonnade.data.doubts import dates, decimal_commas, identifier
 from colonnade.data.split import as_tensor
 from colonnade.data.types import Column
+from colonnade.data.values import ABSENT_NUMBER, ACCEPTED, TRUTH, array_of, is_absent, written
 from colonnade.errors import DataError
-
-_ACCEPTED = (
-    "Accepted are tables (rows, columns) or (rows,) of numbers, images (rows, channels, height, "
-    "width) or (rows, height, width) as uint8 or float, and pandas DataFrames."
-)
 
 
 def from_arrays(
@@ -29,16 +28,16 @@ def from_arrays(
     """
     if hasattr(x, "columns") and hasattr(x, "dtypes"):
         return _from_frame(x, like)
-    array = _array(x, "features")
+    array = array_of(x, "features")
     if array.dtype.kind not in "biuf":
         raise DataError(
-            f"features of type {array.dtype} are not numbers. {_ACCEPTED} "
+            f"features of type {array.dtype} are not numbers. {ACCEPTED} "
             "Put text into a DataFrame, where it becomes categories."
         )
     if array.ndim in (3, 4):
         return _images(array), ()
     if array.ndim not in (1, 2):
-        raise DataError(f"features have the shape {array.shape}. {_ACCEPTED}")
+        raise DataError(f"features have the shape {array.shape}. {ACCEPTED}")
     table = array[:, None] if array.ndim == 1 else array
     if like:
         if len(like) != table.shape[1]:
@@ -61,7 +60,7 @@ def _images(array: NDArray[Any]) -> Tensor:
         return as_tensor(images)
     if images.dtype.kind == "f":
         return _float32(images)
-    raise DataError(f"images are {array.dtype}, neither uint8 nor float. {_ACCEPTED}")
+    raise DataError(f"images are {array.dtype}, neither uint8 nor float. {ACCEPTED}")
 
 
 def _float32(values: NDArray[Any]) -> Tensor:
@@ -78,92 +77,84 @@ def _from_frame(frame: Any, like: tuple[Column, ...] | None) -> tuple[Tensor, tu
     table = np.empty((len(frame), len(wanted)), np.float32)
     for place, name in enumerate(wanted):
         series = frame.iloc[:, names.index(name) if like else place]
-        known = like[place] if like else None
-        kind = getattr(series.dtype, "kind", "O")
-        if kind in "biuf" and not (known and known.categories):
-            # Also pandas' own nullable types, whose missing values become NaN.
-            with np.errstate(over="ignore"):
-                table[:, place] = series.to_numpy(dtype=np.float64, na_value=np.nan)
-            columns.append(Column(name))
-        elif kind in "OSUTbiuf" and (known is None or known.categories):
-            column, table[:, place] = _categories(name, series, known)
-            columns.append(column)
-        else:
-            raise DataError(
-                f"column '{name}' is of type {series.dtype}. Give numbers, truth values "
-                "or categories, the same in training and later; turn dates into numbers first."
-            )
+        with np.errstate(over="ignore"):
+            column, table[:, place] = _column(name, series, like[place] if like else None)
+        columns.append(column)
     return as_tensor(table), tuple(columns)
 
 
-def _categories(name: str, series: Any, known: Column | None) -> tuple[Column, NDArray[Any]]:
-    """Sorted by name; a missing value gets -1, which one-hot encoding makes zeros."""
-    absent = series.isna().to_numpy()
-    values = [str(value) for value in series.to_numpy(dtype=object)[~absent]]
-    if not values and known is None:
-        raise DataError(f"column '{name}' has no values at all. Omit it.")
-    column = known or Column(name, tuple(sorted(set(values))))
+def _column(name: str, series: Any, known: Column | None) -> tuple[Column, NDArray[Any]]:
+    """One column of a frame: numbers with NaN, or codes of categories with -1, for what is
+    missing. In an object column the values decide."""
+    categorical = known is not None and bool(known.categories)
+    kind = getattr(series.dtype, "kind", "O")
+    if kind in "biuf" and not categorical:  # also pandas' own nullable types
+        numbers = series.to_numpy(dtype=np.float64, na_value=np.nan)
+        _check_any(name, ~np.isnan(numbers), known)
+        return known or Column(name, missing=True), numbers
+    if kind not in "OSUTbiuf":
+        raise _strange(name, series)
+    values = series.to_numpy(dtype=object)
+    present = np.array([not _blank(value) for value in values], dtype=bool)
+    _check_any(name, present, known)
+    said = values[present].tolist()
+    if not categorical and (series.dtype.name != "category" or known is not None):
+        found = _as_numbers(said)
+        if found is not None:
+            numbers = np.full(len(values), np.nan)
+            numbers[present] = found
+            return known or Column(name, missing=True), numbers
+        if known is not None:
+            raise _strange(name, series)
+    texts = [written(value).strip() for value in said]
+    column = known or Column(name, _categories(name, texts))
     place = {category: code for code, category in enumerate(column.categories)}
-    codes = np.full(len(absent), -1.0, np.float32)
-    codes[~absent] = [place.get(value, -1) for value in values]
+    codes = np.full(len(values), -1.0, np.float32)
+    codes[present] = [place.get(text, -1) for text in texts]
     return column, codes
 
 
-def labels_from(y: object) -> tuple[Tensor, tuple[str, ...]]:
-    """Labels as int64 codes, and the names of the classes found, sorted."""
-    found, codes = np.unique(_label_values(y), return_inverse=True)
-    return torch.from_numpy(codes.astype(np.int64)), tuple(str(value) for value in found.tolist())
-
-
-def label_codes(y: object, classes: tuple[str, ...]) -> Tensor:
-    """The codes of further rows' labels, by the class names that `labels_from` found."""
-    codes, names = labels_from(y)
-    for label, name in enumerate(names):
-        if name not in classes:
-            row = int(torch.nonzero(codes == label)[0])
-            raise DataError(
-                f"the label in row {row} is '{name}', which is not one of the classes "
-                f"{', '.join(classes)}. Correct it, or add the class to the training rows."
-            )
-    return torch.tensor([classes.index(name) for name in names])[codes]
-
-
-def _label_values(y: object) -> NDArray[Any]:
-    """Labels as truth values, integers or text, which sort as people expect."""
-    array = _array(y, "labels")
-    if array.ndim == 2 and array.shape[1] == 1:
-        array = array[:, 0]
-    if array.ndim != 1 or not array.size:
-        raise DataError(f"labels of shape {array.shape} are not one per row. Pass (rows,).")
-    kind = array.dtype.kind
-    if kind in "biuU":
-        return array
-    if kind == "S":
-        return array.astype(np.str_)
-    values = array.tolist()
-    for row, value in enumerate(values):
-        if value is None or value != value:
-            raise DataError(f"the label in row {row} is missing. Remove rows without a label.")
-        if not isinstance(value, (int, str)) and not (kind == "f" and value.is_integer()):
-            raise DataError(
-                f"the label in row {row} is {value!r}, neither integer nor text. "
-                "Give one or the other."
-            )
-    if all(isinstance(value, bool) for value in values):
-        return np.array(values)
-    if any(isinstance(value, str) for value in values):
-        return np.array([str(value) for value in values])
-    return np.array([int(value) for value in values])
-
-
-def _array(values: object, what: str) -> NDArray[Any]:
-    if isinstance(values, Tensor):
-        tensor = values.detach().cpu()
-        return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
+def _as_numbers(values: list[Any]) -> list[float] | None:
+    """Numbers and truth values, also where these are written as text; None: it is other text."""
+    if all(isinstance(value, str) for value in values):
+        words = [value.strip().casefold() for value in values]
+        if not set(words) <= TRUTH.keys() | ABSENT_NUMBER or not set(words) & TRUTH.keys():
+            return None
+        return [TRUTH.get(word, np.nan) for word in words]
+    if any(isinstance(value, str | bytes) for value in values):
+        return None
     try:
-        array = np.asarray(values)
-    except ValueError as error:
-        raise DataError(f"{what} differ in length: {error}. {_ACCEPTED}") from error
-    if array.ndim == 0:
-        raise DataError(f"{what} of type {type(values).__name__} have no rows. {_ACCEPTED}")
-    return array
+        return [float(value) for value in values]
+    except (TypeError, ValueError):
+        return None
+
+
+def _categories(name: str, texts: list[str]) -> tuple[str, ...]:
+    """Sorted by name."""
+    found = sorted(set(texts))
+    if dates(found):
+        raise DataError(f"column '{name}' has dates or times. Turn them into a number, or omit it.")
+    if decimal_commas(found):
+        raise DataError(f"column '{name}' has numbers with a comma. Turn them into numbers.")
+    if what := identifier(len(found), len(texts)):
+        raise DataError(
+            f"column '{name}' has {what}, which looks like an identifier and not a category. Omit "
+            "it."
+        )
+    return tuple(found)
+
+
+def _blank(value: Any) -> bool:
+    return is_absent(value) or (isinstance(value, str) and not value.strip())
+
+
+def _check_any(name: str, present: NDArray[np.bool_], known: Column | None) -> None:
+    if known is None and len(present) and not present.any():
+        raise DataError(f"column '{name}' has no values at all. Omit it.")
+
+
+def _strange(name: str, series: Any) -> DataError:
+    return DataError(
+        f"column '{name}' is of type {series.dtype}. Give numbers, truth values or categories, the "
+        "same in training and later; turn dates into numbers first."
+    )

@@ -205,7 +205,10 @@ def _check_table(x: Tensor, columns: tuple[Column, ...]) -> None:
             wanted = f"a code of -1..{len(column.categories) - 1}. Encode its categories as codes"
         else:
             right = torch.isfinite(values) | (values.isnan() & column.missing)
-            wanted = "a finite number. Fill or remove such rows, or make missing values a category"
+            wanted = (
+                "a finite number. Fill or remove such rows; in a DataFrame or a file a number may "
+                "be missing, and becomes the column's mean"
+            )
         if not bool(right.all()):
             row = int(torch.nonzero(~right)[0])
             raise DataError(
@@ -271,23 +274,3 @@ def _float_image_moments(x: Tensor) -> tuple[Tensor, Tensor]:
     )
     std = (squares / pixels).sqrt()
     return mean, torch.where(std < _FLAT, 1.0, std)
-
-
-def check_labels(y: Tensor, classes: tuple[str, ...]) -> None:
-    """Refuse labels that are not an index into `classes`, and classes without a row."""
-    if y.dim() != 1 or y.dtype != torch.int64:
-        raise DataError(f"labels are {y.dtype} of shape {tuple(y.shape)}. Give int64 (rows,).")
-    wrong = (y < 0) | (y >= len(classes))
-    if bool(wrong.any()):
-        row = int(torch.nonzero(wrong)[0])
-        raise DataError(
-            f"the label in row {row} is {int(y[row])}, but there are {len(classes)} "
-            f"classes: labels are 0..{len(classes) - 1}. Correct it, or name all classes."
-        )
-    counts = torch.bincount(y, minlength=len(classes))
-    if bool((counts == 0).any()):
-        missing = [f"'{classes[int(i)]}'" for i in torch.nonzero(counts == 0)]
-        empty = ", ".join(missing[:10])
-        if len(missing) > 10:
-            empty += f" and {len(missing) - 10} more, of {len(classes):,}"
-        raise DataError(f"no row has the class {empty}. Add rows of it, or omit the class.")

@@ -35,8 +35,9 @@ def undivided(
     classes: tuple[str, ...],
     columns: tuple[Column, ...] = (),
 ) -> Dataset:
-    """A set without a published test part, before `divide`."""
-    rows = numbered(as_tensor(x), as_tensor(y).long())
+    """A set without a published test part, before `divide`; without classes labels are numbers."""
+    labels = as_tensor(y)
+    rows = numbered(as_tensor(x), labels.long() if classes else labels.double())
     return Dataset(name, rows, rows.rows(torch.arange(0)), classes, columns)
 
 
@@ -66,10 +67,20 @@ def divide(dataset: Dataset, test: float, seed: int) -> Dataset:
 def stratified(
     y: Tensor, classes: tuple[str, ...], test: float, seed: int, who: str = "the data"
 ) -> tuple[Tensor, Tensor]:
-    """The rows to train on and those to test on: of every class the share `test`, at least one."""
+    """The rows to train on and those to test on: of every class the share `test`, at least one.
+
+    Of numbers, without classes: the rows in the order of their labels are cut into as many
+    stretches as there are to be test rows, and each gives one.
+    """
     check_division(test, seed)
     generator = np.random.default_rng(seed)
     is_test = np.zeros(len(y), dtype=bool)
+    if not classes:
+        if len(y) < 2:
+            raise DataError(f"{who} has {len(y)} rows, too few for training and test. Add rows.")
+        count = min(max(round(len(y) * test), 1), len(y) - 1)
+        for stretch in np.array_split(np.argsort(y.numpy(), kind="stable"), count):
+            is_test[generator.choice(stretch)] = True
     for label, title in enumerate(classes):
         members = np.flatnonzero(y.numpy() == label)
         if len(members) < 2:
@@ -80,3 +91,12 @@ def stratified(
         count = min(max(round(len(members) * test), 1), len(members) - 1)
         is_test[generator.permutation(members)[:count]] = True
     return torch.from_numpy(np.flatnonzero(~is_test)), torch.from_numpy(np.flatnonzero(is_test))
+
+
+def strata(y: Tensor, most: int = 10) -> Tensor:
+    """Labels as something to divide rows by: classes as they are; of numbers which tenth they are
+    in, equal ones in the same."""
+    if not y.is_floating_point():
+        return y
+    edges = np.unique(np.quantile(y.numpy(), np.linspace(0, 1, most + 1)[1:-1]))
+    return torch.from_numpy(np.searchsorted(edges, y.numpy(), side="right").astype(np.int64))

@@ -10,6 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from colonnade.data.split import strata
 from colonnade.data.types import Column, Dataset, Split
 from colonnade.errors import PartitionError
 from colonnade.partition.columns import columns, cut_columns, join_columns, named_columns
@@ -154,7 +155,8 @@ class Partition:
         train = dataset.train
         # float(): from TOML `row_overlap = 1` is the fraction 1, not one row.
         shared = float(self.row_overlap)
-        return overlap(len(train), parties, shared, seed, labels=train.y, alpha=self.alpha)
+        labels = None if train.y is None else strata(train.y)
+        return overlap(len(train), parties, shared, seed, labels=labels, alpha=self.alpha)
 
 
 def _part(

@@ -568,6 +568,6 @@ def test_a_key_in_the_wrong_table(tree: dict[str, Any], said: str) -> None:
     assert said in only_problem({"method": "splitnn", **tree})
 
 
-@pytest.mark.parametrize("key", ["weights", "val_split", "shuffle", "workers"])
+@pytest.mark.parametrize("key", ["val_split", "shuffle", "workers"])
 def test_no_name_is_suggested_that_has_little_in_common(key: str) -> None:
     assert "did you mean" not in only_problem({"method": "splitnn", key: 1})

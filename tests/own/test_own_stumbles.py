@@ -133,21 +133,36 @@ def as_decimals(file: Path, party: str) -> Path:
     return file
 
 
-def test_ids_that_were_saved_as_decimals(tmp_path: Path) -> None:
+def test_ids_that_were_all_saved_as_decimals_match(tmp_path: Path) -> None:
+    """17.0 is read as 17 where no other id of the file says anything else."""
+    checks = doctor.examine_run(as_decimals(write(tmp_path), "shop"))
+    (match,) = [c for c in checks if c.about == "alignment"]
+    assert match.verdict == "ok" and match.found.startswith(f"{OVER} rows are common")
+
+
+def test_ids_of_which_most_were_saved_as_decimals(tmp_path: Path) -> None:
     """They match nothing; each party is told of its own file, and one machine how they would."""
     file = as_decimals(write(tmp_path), "shop")
+    with (tmp_path / "shop.csv").open("a") as shop:
+        shop.write("\nx17" + shop_line(tmp_path))  # so that nobody can say what the others are
     checks = doctor.examine_run(file)
     (match,) = [c for c in checks if c.about == "alignment"]
     assert match.verdict == "problem" and "0 rows are common" in match.found
     assert match.move.startswith(f"{OVER} ids would be common without '.0' at the end")
-    with pytest.raises(ColonnadeError, match=r"Here 120 of 120 ids end in '\.0'"):
+    with pytest.raises(ColonnadeError, match=r"Here 120 of 121 ids end in '\.0'"):
         colonnade.run(file, out=tmp_path / "run")
     settings = config.load({"method": "splitnn", "parties": {"bank": {}, "shop": {}}, "align": {}})
     for party, said in (("shop", 1), ("bank", 0)):
         own_rows = OwnFile(str(tmp_path / f"{party}.csv"), id="customer", label="")
         found = assembly.from_file(own_rows, party, settings, labelled=False)
-        assert len([w for w in found.warnings if "120 of 120 ids end in '.0'" in w]) == said
+        assert len([w for w in found.warnings if "120 of 121 ids end in '.0'" in w]) == said
         assert not any("17" in warning for warning in found.warnings)  # no id is told
+
+
+def shop_line(folder: Path) -> str:
+    """The last row of the shop's file without its id."""
+    *_, last = (folder / "shop.csv").read_text().splitlines()
+    return last[last.index(",") :]
 
 
 @pytest.mark.parametrize(("mended", "remarked"), [(11, True), (40, False)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,11 +10,18 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
+from colonnade.data.labels import Called
 from colonnade.data.own.settings import OwnFile
-from colonnade.data.own.table import ABSENT, TableFile
+from colonnade.data.own.table import TableFile
 from colonnade.data.types import Column
-from colonnade.errors import DataError
+from colonnade.data.values import ABSENT, as_number, short
+from colonnade.data.weights import weights_from
+from colonnade.errors import DataError, enumerated
+
+_DECIMAL = re.compile(r"-?(0|[1-9][0-9]*)\.0+")
+EXACT = 2**53  # from here on a decimal no longer tells one whole number from the next
 
 
 class Mistakes:
@@ -36,8 +44,7 @@ class Mistakes:
             raise self._found[0]
         if self._found:
             problems = [str(error) for error in self._found]
-            listed = "".join(f"\n  - {problem}" for problem in problems)
-            raise DataError(f"{len(problems)} mistakes in {self._path}{listed}", problems)
+            raise DataError(enumerated(problems, str(self._path)), problems)
 
 
 def check_missing(
@@ -72,14 +79,55 @@ def check_ids(table: TableFile, name: str, ids: list[str]) -> None:
     )
 
 
+def whole(ids: list[str]) -> list[str]:
+    """Ids that were saved as decimals, "100.0", as whole numbers: where all of them are so
+    written, none begins with a zero, and no two become one. Otherwise as they stand."""
+    if not all(map(_DECIMAL.fullmatch, ids)):
+        return ids
+    found = [id.partition(".")[0] for id in ids]
+    return found if len(set(found)) == len(found) else ids
+
+
+def check_decimal_ids(table: TableFile, name: str, ids: list[str]) -> None:
+    """Refuse ids in a column of decimals that are not whole, or too large to be told apart."""
+    for row, id in enumerate(ids):
+        if id and (not id.lstrip("-").isdigit() or abs(int(id)) >= EXACT):
+            raise DataError(
+                f"{table.path}, {table.place(row)}, column '{name}': the ids are decimals, and "
+                "this one is not a whole number below 2^53. Save them as whole numbers or as text"
+            )
+
+
+def checked_weights(
+    table: TableFile, name: str | None, weights: list[str], *, rows: int
+) -> Tensor | None:
+    """How much each row counts, if a column says so."""
+    if name is None:
+        return None
+    called = Called(str(table.path), name, table.place, "weight")
+    read: list[float | None] = [as_number(cell) for cell in weights]
+    for row, number in enumerate(read):
+        if number is None:
+            raise DataError(f"{called.one(row)} is {short(weights[row])}, not a number. Correct it")
+    return weights_from(read, rows, called)
+
+
 def checked_labels(
-    table: TableFile, name: str | None, labels: list[str], *, some: bool
+    table: TableFile, name: str | None, labels: list[str], *, some: bool, named: bool
 ) -> list[str] | None:
-    """Labels of all rows or of none; with `some`, "" stands for a missing label."""
+    """Labels of all rows or of none; with `some`, "" stands for a missing label.
+
+    named  the column was chosen, so that it may not be empty
+    """
     if name is None:
         return None
     absent = [row for row, label in enumerate(labels) if label.casefold() in ABSENT]
     if len(absent) == len(labels):
+        if not some and named:
+            raise DataError(
+                f"{table.path}, column '{name}': all {len(labels):,} labels are missing. Label the "
+                "rows, or name another column by `label`, or --label"
+            )
         return None
     if some:
         return ["" if label.casefold() in ABSENT else label for label in labels]

@@ -1,4 +1,4 @@
-"""The first pass over a file: its ids, its labels and every number."""
+"""The first pass over a file: its ids, its labels and weights, and every number."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.data.own.table import ABSENT, Cells, TableFile
-
-ABSENT_NUMBER = ABSENT | {"none", "?", "-"}  # not numbers, although they may be a class or category
+from colonnade.data.own.table import Cells, TableFile
+from colonnade.data.values import as_number
 
 
 @dataclass
@@ -26,22 +25,28 @@ class Texts:
 class First:
     ids: list[str]
     labels: list[str]
+    weights: list[str]
     x: NDArray[np.float32]  # NaN where there is no number
     texts: list[Texts]
 
 
-def numbers_of(table: TableFile, id: str, label: str | None, features: list[str]) -> First:
+def numbers_of(
+    table: TableFile, id: str, label: str | None, weight: str | None, features: list[str]
+) -> First:
     ids: list[str] = []
     labels: list[str] = []
+    weights: list[str] = []
     texts = [Texts() for _ in features]
     blocks: list[NDArray[np.float32]] = []
     one = {"": ""}  # equal labels are one object
-    leading = [id] if label is None else [id, label]
+    leading = [id, *(name for name in (label, weight) if name is not None)]
     for piece in table.pieces([*leading, *features], leading):
         start = len(ids)
         ids += [str(cell).strip() for cell in piece[0]]
         if label is not None:
             labels += [one.setdefault(cell, cell) for cell in map(str.strip, map(str, piece[1]))]
+        if weight is not None:
+            weights += [one.setdefault(cell, cell) for cell in map(str, piece[len(leading) - 1])]
         block = np.empty((len(ids) - start, len(features)), np.float32)
         for place, cells in enumerate(piece[len(leading) :]):
             values, strange = as_numbers(cells)
@@ -61,7 +66,7 @@ def numbers_of(table: TableFile, id: str, label: str | None, features: list[str]
         block = blocks.pop()
         x[end - len(block) : end] = block
         end -= len(block)
-    return First(ids, labels, x, texts)
+    return First(ids, labels, weights, x, texts)
 
 
 def as_numbers(cells: Cells) -> tuple[NDArray[np.float64], list[int]]:
@@ -76,13 +81,3 @@ def as_numbers(cells: Cells) -> tuple[NDArray[np.float64], list[int]]:
     known = {cell: as_number(cell) for cell in set(cells)}
     values = np.array([known[cell] for cell in cells], np.float64)  # None becomes NaN
     return values, [place for place, cell in enumerate(cells) if known[cell] is None]
-
-
-def as_number(cell: str) -> float | None:
-    text = cell.strip()
-    if text.casefold() in ABSENT_NUMBER:
-        return float("nan")
-    try:
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from colonnade.data.own import table
 from colonnade.data.own.phrases import leave_out, setting
 from colonnade.data.own.table import Cells, unreadable
+from colonnade.data.values import written
 from colonnade.errors import DataError
 from colonnade.version import installing
 
@@ -45,6 +46,11 @@ class Parquet:
     def place(self, row: int) -> str:
         return f"row {row + 1}"
 
+    def decimals(self, name: str) -> bool:
+        """Whether a column holds decimals."""
+        kind = self.file.schema_arrow.field(name).type
+        return bool(import_module("pyarrow").types.is_floating(kind))
+
     def _cells(self, name: str, column: Any, text: bool) -> Cells:
         arrow = import_module("pyarrow")
         types = arrow.types
@@ -72,12 +78,3 @@ class Parquet:
             zero_copy_only=False
         )
         return numbers
-
-
-def written(value: Any) -> str:
-    """A number as people write it: whole numbers without a point, even in a column of fractions."""
-    if value is None or value != value:
-        return ""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)

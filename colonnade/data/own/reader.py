@@ -7,23 +7,35 @@ from pathlib import Path
 
 import torch
 
-from colonnade.data.own.checks import Mistakes, check_ids, check_missing, checked_labels
+from colonnade.data.labels import Called
+from colonnade.data.own.checks import (
+    Mistakes,
+    check_decimal_ids,
+    check_ids,
+    check_missing,
+    checked_labels,
+    checked_weights,
+    whole,
+)
 from colonnade.data.own.csv import Csv
 from colonnade.data.own.images import read_images
 from colonnade.data.own.numbers import numbers_of
 from colonnade.data.own.parquet import Parquet
-from colonnade.data.own.phrases import about_labels, character, listed, remarks, short
+from colonnade.data.own.phrases import about_labels, character, remarks
 from colonnade.data.own.settings import OwnFile
 from colonnade.data.own.table import Own, TableFile
 from colonnade.data.own.types import typed
 from colonnade.data.types import Column
-from colonnade.errors import DataError, nearest, unknown
+from colonnade.data.values import short
+from colonnade.errors import DataError, listed, nearest, unknown
 
 
 def read(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None = None) -> Own:
     """Read a party's rows or images; for later rows pass `like`, the columns of training."""
     path = file.path(folder)
-    return read_images(path) if path.suffix == ".npz" else _read_table(file, folder, like=like)
+    if path.suffix == ".npz":
+        return read_images(path, file.weight if like is None else "")
+    return _read_table(file, folder, like=like)
 
 
 def _read_table(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None = None) -> Own:
@@ -36,14 +48,21 @@ def _read_table(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None 
     path = file.path(folder)
     table, form = _open_table(path, file.delimiter)
     label, features = _choose(table, file, like)
-    first = numbers_of(table, file.id, label, features)
+    weight = file.weight if file.weight and like is None else None
+    first = numbers_of(table, file.id, label, weight, features)
     if not first.ids:
         raise DataError(f"{path} has no rows: nothing follows the names of the columns")
-    mistakes, labels = Mistakes(path), None
+    mistakes, labels, weights = Mistakes(path), None, None
+    ids, count = whole(first.ids), len(first.ids)
     with mistakes.one():
-        check_ids(table, file.id, first.ids)
+        check_ids(table, file.id, ids)
+        if isinstance(table, Parquet) and table.decimals(file.id):
+            check_decimal_ids(table, file.id, ids)
     with mistakes.one():
-        labels = checked_labels(table, label, first.labels, some=like is not None)
+        named = file.label != OwnFile.label
+        labels = checked_labels(table, label, first.labels, some=like is not None, named=named)
+    with mistakes.one():
+        weights = checked_weights(table, weight, first.weights, rows=count)
     known = {column.name: column for column in like or ()}
     columns, kinds = typed(table, features, first, known, mistakes)
     for place, column in enumerate(columns):
@@ -52,19 +71,22 @@ def _read_table(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None 
     mistakes.tell()
     if file.missing == "mean":  # in all numeric columns: later rows may lack what these have
         columns = [c if c.categories else Column(c.name, missing=True) for c in columns]
-    notes = [f"{len(first.ids):,} rows, {form}, ids in '{file.id}'"]
+    notes = [f"{count:,} rows, {form}, ids in '{file.id}'"]
     notes.append(about_labels(file.label, labels))
+    if weights is not None:
+        notes.append(f"weights in '{weight}', from {weights.min():g} to {weights.max():g}")
     notes += [
         f"'{column.name}': {kind}{remarks(column, first.x[:, place])}"
         for place, (column, kind) in enumerate(zip(columns, kinds, strict=True))
     ]
-    if unused := [n for n in table.names if n not in (file.id, label, *features)]:
+    if unused := [n for n in table.names if n not in (file.id, label, weight, *features)]:
         notes.append(f"not used: {listed(unused)}")
     x = first.x
     for place, column in enumerate(columns):
         if column.categories:
             x[:, place].clip(-1, None, out=x[:, place])
-    return Own(first.ids, tuple(columns), torch.from_numpy(x), labels, tuple(notes))
+    called = Called(str(path), label or "", table.place)
+    return Own(ids, tuple(columns), torch.from_numpy(x), labels, tuple(notes), weights, called)
 
 
 def _choose(
@@ -81,14 +103,15 @@ def _choose(
         named = [file.id, *(column.name for column in like)]
     else:
         label_named = file.label not in ("", OwnFile.label)
-        named = [file.id, *[file.label] * label_named, *file.features, *file.leave_out]
+        chosen = [*[file.label] * label_named, *[file.weight] * bool(file.weight)]
+        named = [file.id, *chosen, *file.features, *file.leave_out]
     for name in named:
         if name not in names:
             raise _no_column(path, name, names, ids=name == file.id)
     label = file.label if file.label in names else None
     if like is not None:
         return (label if like and label not in named else None), named[1:]
-    taken = {file.id, label, *file.leave_out}
+    taken = {file.id, label, file.weight or None, *file.leave_out}
     features = list(file.features) or [name for name in names if name not in taken]
     for name in features:
         if name == "" or (name.startswith("__index_level_") and name not in file.features):

@@ -18,6 +18,7 @@ class OwnFile:
     data: str  # .csv, .tsv, .txt (also .gz) or .parquet; relative to the folder of the config
     id: str = "id"
     label: str = "label"  # may be absent, unless another name is given; "": there are no labels
+    weight: str = ""  # how much each row counts in training, beside its label; "": all alike
     features: tuple[str, ...] = ()  # empty: all other columns
     leave_out: tuple[str, ...] = ()
     delimiter: str = ""  # empty: detected among , ; tab |
@@ -30,9 +31,13 @@ class OwnFile:
             raise ValueError("id is empty: name the column that tells rows apart")
         if self.id == self.label:
             raise ValueError(f"id and label are both '{self.id}': name two columns")
+        for role, name in (("id", self.id), ("label", self.label)):
+            if name and self.weight == name:
+                raise ValueError(f"weight and {role} are both '{name}': name two columns")
         for key, names in (("features", self.features), ("leave_out", self.leave_out)):
-            for role, name in (("id", self.id), ("label", self.label)):
-                if name in names:
+            roles = (("id", self.id), ("label", self.label), ("weight", self.weight))
+            for role, name in roles:
+                if name and name in names:
                     raise ValueError(f"{key} names '{name}', which is the {role}: remove it there")
             if twice := [name for name, count in Counter(names).items() if count > 1]:
                 raise ValueError(f"{key} names '{twice[0]}' twice: name it once")

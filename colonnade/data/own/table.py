@@ -6,7 +6,7 @@ import gzip
 import zlib
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -14,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from colonnade.data.labels import Called
 from colonnade.data.types import Column
 from colonnade.errors import DataError
 
 CHUNK = 1 << 18  # cells in memory as text at a time
-ABSENT = {"", "na", "n/a", "#n/a", "<na>", "nan", "null"}  # texts that stand for a missing value
 Cells = Sequence[str] | NDArray[np.float64]  # of one column; absent ones are "" or NaN
 
 
@@ -31,6 +31,8 @@ class Own:
     x: Tensor  # float32 (n, columns); NaN: no number, -1: no category, or an unknown one
     labels: list[str] | None  # "": no label, allowed in later rows only
     notes: tuple[str, ...]
+    weights: Tensor | None = None  # float64 (n,): how much each row counts
+    called: Called = field(default_factory=Called)  # its labels and their rows
 
 
 class TableFile(Protocol):

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
+from colonnade.data.doubts import FEW, MOST_CATEGORIES, dates, decimal_commas, identifier
 from colonnade.data.own.checks import Mistakes
-from colonnade.data.own.numbers import ABSENT_NUMBER, First, Texts, as_number
-from colonnade.data.own.phrases import leave_out, setting, short
+from colonnade.data.own.numbers import First, Texts
+from colonnade.data.own.phrases import leave_out, setting
 from colonnade.data.own.table import TableFile
 from colonnade.data.types import Column
+from colonnade.data.values import ABSENT_NUMBER, TRUTH, as_number, short
 from colonnade.errors import DataError
 
-MOST_CATEGORIES = 1000
 _SLIPS = 0.02  # a smaller share of text among numbers is taken as mistakes
-_FEW = 10  # fewer rows do not show whether a column is an identifier
-_TRUTH = {"false": 0.0, "true": 1.0}
-_DATE = re.compile(
-    r"(\d{4}([-/.])\d{1,2}\2\d{1,2}|\d{1,2}([-/.])\d{1,2}\3\d{2,4})([T ].*)?|\d{1,2}:\d\d(:\d\d.*)?"
-)
-_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+")
 
 
 def typed(
@@ -86,8 +79,8 @@ def _code(
             kinds[place] += f", {strangers:,} rows have an unknown one"
         return
     texts = sorted(codes.keys() - {""})
-    if {text.casefold() for text in texts} <= _TRUTH.keys() | ABSENT_NUMBER:
-        truth = [_TRUTH.get(text.casefold(), np.nan) for text in codes if text]
+    if {text.casefold() for text in texts} <= TRUTH.keys() | ABSENT_NUMBER:
+        truth = [TRUTH.get(text.casefold(), np.nan) for text in codes if text]
         meant = np.array([*truth, np.nan])
         kinds[place] = "truth value"
     else:
@@ -149,8 +142,7 @@ def _check_categories(
     meant = {text: as_number(text) for text in texts}
     words = [text for text, number in meant.items() if number is None]
     numbers = sum(number is not None and number == number for number in meant.values())
-    date = bool(words) and all(map(_DATE.fullmatch, words))
-    comma = bool(words) and all(map(_DECIMAL_COMMA.fullmatch, words))
+    date, comma = dates(words), decimal_commas(words)
     if date or comma or name in known:
         row, cell = seen.first
         where = f"{table.path}, {table.place(row)}, column '{name}': {short(cell)}"
@@ -165,12 +157,9 @@ def _check_categories(
             f"{where} is not a number, but the column was numeric in training. Correct it"
         )
     many = len(texts) > MOST_CATEGORIES
-    if numbers > len(texts) / 2 and (many or len(texts) > rows / 2 >= _FEW / 2):
+    if numbers > len(texts) / 2 and (many or len(texts) > rows / 2 >= FEW / 2):
         raise slip(table, name, seen)  # different values, and most of them numbers
-    if many or (len(texts) >= rows >= _FEW):
-        what = (
-            f"over {MOST_CATEGORIES:,} different texts" if many else "a different text in every row"
-        )
+    if what := identifier(len(texts), rows):
         raise DataError(
             f"{table.path}, column '{name}': {what}, which looks like an identifier and not "
             f"a category. {leave_out(name)}"
