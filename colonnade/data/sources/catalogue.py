@@ -8,9 +8,12 @@ from typing import Literal
 
 from colonnade.data.sources import (
     adult,
+    bikeshare,
     breast_cancer,
+    caravan,
     cifar,
     cinic,
+    diamonds,
     digits,
     gisette,
     hapt,
@@ -29,6 +32,7 @@ from colonnade.data.sources.source import File, Layout, Options, Source
 from colonnade.data.split import check_division, divide
 from colonnade.data.types import Dataset
 from colonnade.errors import DataError, unknown
+from colonnade.task.task import Kind
 
 SOURCES: tuple[Source, ...] = (
     sample.MNIST_SAMPLE,
@@ -44,6 +48,9 @@ SOURCES: tuple[Source, ...] = (
     hapt.HAPT,
     adult.ADULT,
     breast_cancer.BREAST_CANCER,
+    caravan.CARAVAN,
+    diamonds.DIAMONDS,
+    bikeshare.BIKESHARE,
     microarray.GORDON,
     microarray.GOLUB,
     microarray.KHAN,
@@ -64,6 +71,7 @@ class Available:
     status: Literal["embedded", "here", "can be fetched", "place by hand"]
     where: str  # a folder, an address, or where to place which files
     bytes: int  # of the files; 0 if unknown
+    task: Kind  # what it is for
 
 
 @dataclass(frozen=True)
@@ -135,17 +143,18 @@ def available(root: Path | None = None) -> list[Available]:
 def _available(source: Source, root: Path | None) -> Available:
     name, description = source.name, source.description
     if source.embedded:
-        return Available(name, description, "embedded", "comes with Colonnade", 0)
+        return Available(name, description, "embedded", "comes with Colonnade", 0, source.task)
     located = find(source, root)
     if located is not None:
         layout, folder = located
         size = sum(_size(folder, file) for file in layout.files)
-        return Available(name, description, "here", str(folder), size)
+        return Available(name, description, "here", str(folder), size, source.task)
     if source.downloads:
-        return Available(name, description, "can be fetched", source.downloads[0].url, source.bytes)
+        url, size = source.downloads[0].url, source.bytes
+        return Available(name, description, "can be fetched", url, size, source.task)
     files = ", ".join(file.path for file in source.layouts[-1].files)
     where = f"{files} in {cache_folder()}, from {source.homepage}"
-    return Available(name, description, "place by hand", where, source.bytes)
+    return Available(name, description, "place by hand", where, source.bytes, source.task)
 
 
 def _size(folder: Path, file: File) -> int:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from colonnade.data.types import Dataset
+from colonnade.task.task import Kind
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class Source:
     name: str
     description: str
     kind: Literal["image", "table"]
-    classes: int
+    classes: int  # 0: the labels are numbers
     homepage: str
     licence: str
     layouts: tuple[Layout, ...]  # one complete layout is enough
@@ -66,6 +67,13 @@ class Source:
     by_hand: str = ""  # what to do if there is no download
     cached: bool = False  # slow to decode, so cached decoded; may depend on `rows` alone
     takes_rows: bool = False  # can read some rows without reading the whole
+
+    @property
+    def task(self) -> Kind:
+        """What it is for."""
+        if not self.classes:
+            return "regression"
+        return "binary" if self.classes == 2 else "multiclass"
 
     @property
     def embedded(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
@@ -10,7 +11,8 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from colonnade.data.sources.files import contents, corrupt, reading
-from colonnade.data.types import Column
+from colonnade.data.split import undivided
+from colonnade.data.types import Column, Dataset
 
 _Strings = NDArray[np.str_] | NDArray[np.bytes_]
 
@@ -47,6 +49,36 @@ def encode(name: str, train: _Strings, test: _Strings) -> tuple[Column, NDArray[
         codes.astype(np.float32),
         np.where(seen, place, -1).astype(np.float32),
     )
+
+
+def labelled(path: Path, name: str, label: str, classes: tuple[str, ...], columns: int) -> Dataset:
+    """A CSV file with names in its first line: numbers, text as categories, and a label.
+
+    classes  of the label; none: it is a number
+    """
+    lines = text_lines(path)
+    with reading(path):
+        header, *rows = csv.reader(lines)
+    if label not in header or len(header) != columns + 1:
+        raise corrupt(path, f"its columns are {', '.join(header)[:200]}")
+    if not rows or any(len(row) != len(header) for row in rows):
+        raise corrupt(path, f"it has no rows, or rows without {len(header)} fields")
+    cells = {name: np.array(values) for name, values in zip(header, zip(*rows, strict=True), strict=True)}
+    with reading(path):
+        given = cells.pop(label)
+        y = np.array([classes.index(c) for c in given]) if classes else given.astype(np.float64)
+    read = {name: _numbers(values) for name, values in cells.items()}
+    named = {name: cells[name] if values is None else values for name, values in read.items()}
+    text = frozenset(name for name, values in read.items() if values is None)
+    found, x, _ = assemble(tuple(cells), text, named, named)
+    return undivided(name, x, y, classes, found)
+
+
+def _numbers(cells: NDArray[np.str_]) -> NDArray[np.float32] | None:
+    try:
+        return cells.astype(np.float32)
+    except ValueError:
+        return None
 
 
 def assemble(
