@@ -433,3 +433,4 @@ def _add_data(sub: argparse.ArgumentParser) -> None:
     )
     sub.add_argument("--id", metavar="COLUMN", help="what tells its rows apart; default: id")
     sub.add_argument("--label", metavar="COLUMN", help="of the label holder; default: label")
+    sub.add_argument("--weight", metavar="COLUMN", help="how much its rows count in training")

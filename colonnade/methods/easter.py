@@ -394,13 +394,6 @@ def passive_sends(cfg: Easter, passives: int) -> list[Kind]:
 
 
 def check(known: Circumstances) -> None:
-    if known.task == "regression" and known.options.loss == "sigmoid":
-        raise ConfigError(
-            [
-                'easter.loss = "sigmoid" is a loss of classes, and the labels are numbers: omit '
-                "it, and the squared error is used"
-            ]
-        )
     if known.passives is not None:
         check_hidden(known.passives, known.options)
     if known.task == "regression" and known.options.loss == "sigmoid":

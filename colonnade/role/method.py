@@ -137,7 +137,6 @@ class Circumstances:
     widths: Sequence[int] | None = None  # numbers per row of the parties with features
     task: TaskKind | None = None  # what the labels are
     passives: Sequence[str] | None = None  # the passive parties that are present
-    task: str = ""  # the kind of task; empty: not yet known
 
 
 @dataclass(frozen=True)

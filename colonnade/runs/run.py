@@ -111,10 +111,10 @@ def _settings(
         folders.check_whole(Path(resume))
     rule = own if resume is None else folders.rule_of(Path(resume))
     settings = configuration.load(config, overrides, rule=rule)
-    given = {key: getattr(settings.data, key) for key in ("classes", "mean", "spread")}
-    if shown := [f"data.{key}" for key, value in given.items() if value not in (None, ())]:
-        is_for = f"{' and '.join(shown)} {'is' if len(shown) == 1 else 'are'} for a federation file"
-        raise ConfigError([f"{is_for}; here the data say what labels there are: omit it"])
+    if settings.data.classes:
+        raise ConfigError(
+            ["data.classes is for a federation file; here the data say which classes there are"]
+        )
     return settings
 
 

@@ -116,7 +116,7 @@ def test_available(tiny_mnist: Path) -> None:
 
 def test_every_source_is_described() -> None:
     names = data.names()
-    assert len(set(names)) == len(names) == 21
+    assert len(set(names)) == len(names) == 24
     for source in data.SOURCES:
         assert source.description
         assert source.licence

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -101,5 +100,5 @@ def test_columns_that_a_file_may_not_have_either(values: list[object], said: str
 
 def test_infinity_is_named_with_its_column() -> None:
     x, columns = from_arrays(pandas.DataFrame({"a": [1.0, np.inf]}))
-    with pytest.raises(DataError, match="column 'a' has inf in row 1, not a finite number. Fill"):
+    with pytest.raises(DataError, match="column 'a' has inf in row 1, not a finite number"):
         Preparation.fit(x, columns)

@@ -112,7 +112,9 @@ def test_a_series_has_a_name() -> None:
 
 def test_labels_that_training_did_not_have() -> None:
     classes = tuple(f"class {n}" for n in range(24_000))
-    with pytest.raises(DataError, match=r"'new', which is not one of the classes .*23,990 more") as e:
+    with pytest.raises(
+        DataError, match=r"'new', which is not one of the classes .*23,990 more"
+    ) as e:
         label_codes(["class 1", "new"], classes)
     assert len(str(e.value)) < SCREEN
     assert label_codes([1.0, 0.0], ("0", "1")).tolist() == [1, 0]

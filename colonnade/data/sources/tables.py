@@ -63,7 +63,9 @@ def labelled(path: Path, name: str, label: str, classes: tuple[str, ...], column
         raise corrupt(path, f"its columns are {', '.join(header)[:200]}")
     if not rows or any(len(row) != len(header) for row in rows):
         raise corrupt(path, f"it has no rows, or rows without {len(header)} fields")
-    cells = {name: np.array(values) for name, values in zip(header, zip(*rows, strict=True), strict=True)}
+    cells = {
+        name: np.array(values) for name, values in zip(header, zip(*rows, strict=True), strict=True)
+    }
     with reading(path):
         given = cells.pop(label)
         y = np.array([classes.index(c) for c in given]) if classes else given.astype(np.float64)
