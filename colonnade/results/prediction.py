@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from colonnade import data
-from colonnade.data.own.numbers import as_number
+from colonnade.data.values import as_number
 from colonnade.errors import DataError, RunError
 from colonnade.results.quality import Ruling
 from colonnade.role.party import Party
