@@ -41,7 +41,7 @@ METER_SECONDS = 0.5
 
 def own_file(arguments: argparse.Namespace) -> OwnFile | None:
     """The file that --data, --id, --label and --weight describe."""
-    given = {key: getattr(arguments, key) for key in ("id", "label", "weight")}
+    given = {key: getattr(arguments, key, None) for key in ("id", "label", "weight")}
     changes = {key: value for key, value in given.items() if value is not None}
     path: Path | None = arguments.data
     if path is None:
