@@ -21,7 +21,7 @@ from colonnade.align.ids import normalise
 from colonnade.align.opening import Alignment
 from colonnade.align.points import by_rank, written_alike
 from colonnade.align.psi import common_rows
-from colonnade.data import check_labels
+from colonnade.data import check_labels, check_weights
 from colonnade.errors import DataError, MethodError
 from colonnade.role.batches import check_spread
 from colonnade.role.party import Party
@@ -74,10 +74,10 @@ def keep(me: Party, rows: Tensor) -> None:
             )
     check_spread(me.name, me.splits, me.schedule, me.fewest)
     train = me.splits.get("train")
-    labels = None if train is None else train.y
-    if labels is not None:
+    if train is not None and train.y is not None:
         try:
-            check_labels(labels, me.task.classes)
+            check_labels(train.y, me.task.classes)
+            check_weights(train.weights)
         except DataError as error:
             raise DataError(f"'{me.name}', of the {len(rows)} common rows: {error}") from error
 

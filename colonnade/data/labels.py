@@ -67,8 +67,8 @@ def labels_from(
     classes = tuple(str(name) for name in names.tolist())
     if len(classes) == 1:
         raise DataError(
-            f"{seen.called.all} of all {seen.rows:,} rows are '{classes[0]}', and there must be "
-            f"two classes or more. Bring rows of another class, {_OTHER}."
+            f"{seen.called.all} of all {seen.rows:,} rows are {short(classes[0])}, and there must "
+            f"be two classes or more. Bring rows of another class, {_OTHER}."
         )
     if task == "auto":
         _check_doubtful(seen)
@@ -89,17 +89,17 @@ def label_codes(y: object, classes: tuple[str, ...], called: Called | None = Non
     seen = _Seen.of(y, called or _called(y))
     if not classes:
         return seen.learnt(constant=True)
-    places = []
+    places, numbers = list[int](), {name: number for number, name in enumerate(classes)}
     for label, name in enumerate(map(str, seen.found.tolist())):
         whole = _WHOLE.fullmatch(name)
-        known = name if name in classes or whole is None else whole[1]
-        if known not in classes:
+        known = name if name in numbers or whole is None else whole[1]
+        if known not in numbers:
             raise DataError(
-                f"{seen.one(label)} is '{name}', which is not one of the classes "
+                f"{seen.one(label)} is {short(name)}, which is not one of the classes "
                 f"{listed(classes, quoted=False)}. Correct it, or add the class to the "
                 "training rows."
             )
-        places.append(classes.index(known))
+        places.append(numbers[known])
     return torch.tensor(places)[torch.from_numpy(seen.codes)]
 
 

@@ -22,7 +22,7 @@ from colonnade.deploy.doctor.offer import (
     together,
 )
 from colonnade.deploy.forecast import sends_of
-from colonnade.errors import ColonnadeError, FederationError
+from colonnade.errors import ColonnadeError, FederationError, listed
 
 
 def examine(path: Path, mine: Mine | None = None) -> list[Check]:
@@ -95,7 +95,9 @@ def _file(federation: Federation) -> Iterator[Check]:
     run, hub, method = federation.run, federation.hub, federation.run.found.method
     labels = f"{federation.holder} holds the labels"
     if method.rows.own_labels:
-        labels = f"all rows come with labels, of {', '.join(run.data.classes)}"
+        labels = (
+            f"all rows come with labels, of {listed(run.data.classes, quoted=False) or 'numbers'}"
+        )
     labels += f"; {hub} is the hub" if method.membership.hub else ""
     yield Check("members", "ok", f"{', '.join(federation.names)}; {labels}")
     listening = [m for m in federation.members if federation.listens(m.name)]

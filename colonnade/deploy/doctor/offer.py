@@ -95,7 +95,9 @@ def data(case: Case) -> tuple[OwnRows | None, list[Check]]:
         return None, [Check("data", "problem", said, move) for said in problems(error)]
     parts = ", ".join(f"{len(split):,} for {key}" for key, split in rows.splits.items())
     said = f"{rows.source}: {rows.count:,} rows ({parts}), {rows.width} numbers each"
-    if rows.task is not None and rows.task.classes:
+    if rows.task is not None and rows.task.kind == "regression":
+        said += f", numbers of {rows.task.mean:,.6g} ± {rows.task.spread:,.6g} to learn"
+    elif rows.task is not None and rows.task.classes:
         classes = rows.task.classes
         said += f", {len(classes)} classes ({units.shorten(', '.join(classes), 60)})"
     if case.federation.run.align is not None:

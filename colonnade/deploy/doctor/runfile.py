@@ -19,7 +19,7 @@ from colonnade.deploy.costs import costs_of_run, oversized
 from colonnade.deploy.doctor.check import Check, problems
 from colonnade.deploy.doctor.code import of_run
 from colonnade.deploy.doctor.machine import software
-from colonnade.errors import ColonnadeError, ConfigError, MethodError
+from colonnade.errors import ColonnadeError, ConfigError, MethodError, listed
 
 MOST_NOTES = 24  # lines about one party's file
 
@@ -109,7 +109,7 @@ def _rows_of(run: Config) -> Iterator[Check]:
         return
     facts = assembly.facts()
     said = f"{facts['train_rows']} rows to train on, {facts['test_rows']} to test"
-    method, classes = run.found.method, ", ".join(facts["classes"])
+    method, classes = run.found.method, listed(facts["classes"], quoted=False) or "numbers"
     labels = f"{assembly.holder} holds the labels, {classes}"
     if method.rows.own_labels:
         labels = f"all rows come with labels, of {classes}"
