@@ -111,11 +111,14 @@ class Stopping:
 
     def end(self, me: Party, phase: str) -> None:
         """The phase is over: return to the best epoch, if there is one."""
-        if self.phase != phase or not self._weights:
+        if self.phase != phase:
             return
-        me.kept.go_back_to(self._weights)
-        me.predictions, me.figures = self._predictions, self._figures
-        self._weights, self._predictions, self._figures = {}, {}, {}
+        if self._weights:
+            me.kept.go_back_to(self._weights)
+            me.predictions, me.figures = self._predictions, self._figures
+            self._weights, self._predictions, self._figures = {}, {}, {}
+        if me.on_training is not None:
+            me.on_training()  # the step after the best epoch met others under these very weights
 
     def told(self) -> dict[str, Any]:
         """What the party that decided says about it in the result; nothing if none did."""

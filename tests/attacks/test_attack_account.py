@@ -18,6 +18,7 @@ from colonnade.errors import RoleFailed
 from colonnade.results.history import history
 from colonnade.results.writer import ResultFile
 
+STOPPED = {"best_epoch": 1, "of": 2, "metric": "auc", "value": 0.5}
 LIAR = Path(__file__).with_name("liar.py")
 TREE = {
     "method": "splitnn",
@@ -234,6 +235,7 @@ def test_an_honest_site_is_believed(federation: Federation, tmp_path: Path) -> N
         {"scores": {"test": {"value": {"telco": 1.0}}}},
         {"scores": {"test": {"absent": {"telco": 1.0}}}},
         {"decision": DECISION},
+        {"stopping": STOPPED},
         {"spent": {"masking": -1.0}},
         {"remarks": ["x" * 100_000]},
         {"remarks": ["x"] * 100_000},
@@ -310,6 +312,9 @@ def calibrated(**changed: Any) -> dict[str, Any]:
         ({"decision": DECISION | {"chosen_by": "whim"}}, "not a way to decide"),
         ({"decision": {"threshold": 0.5}}, "the keys of a decision"),
         ({"decision": []}, "not a table"),
+        ({"stopping": STOPPED | {"best_epoch": 9}}, "stopping.best_epoch is not a whole number"),
+        ({"stopping": STOPPED | {"value": float("nan")}}, "stopping.value holds nan"),
+        ({"stopping": {"best_epoch": 1}}, "does not name best_epoch, of, metric and value"),
         ({"decision": calibrated(way="magic")}, "not a calibration"),
         ({"decision": calibrated(slope=float("inf"))}, "not between"),
         ({"decision": calibrated(lines=[[[0.0, 1.0], [0.0]]])}, "a line that is none"),

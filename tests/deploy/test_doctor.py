@@ -416,6 +416,22 @@ def test_bytes_that_are_too_few_if_most_rows_are_common(two: Two, limit: int, en
         assert "% of them" in check.move
 
 
+def test_a_run_that_stops_by_itself_needs_one_kind_more(two: Two) -> None:
+    """Only at the label holder, which tells the others."""
+    run = {"method": "splitnn", "epochs": 9, "patience": 3, "data": {"validation": 0.3}}
+    two.write(run=run)
+    assert two.only("shop", "policy").verdict == "ok"
+    check = two.only("bank", "policy")
+    assert check.verdict == "problem" and "verdict" in check.found
+    (two.folder / "bank.toml").write_text("[allow.gradient]\n[allow.verdict]\nreleases = 3\n")
+    check = two.only("bank", "policy")
+    assert "allow.verdict.releases = 3" in check.found and "9 times" in check.found
+    (two.folder / "bank.toml").write_text("[allow.gradient]\n[allow.verdict]\n")
+    assert two.only("bank", "policy").verdict == "ok"
+    sends = " ".join(check.found for check in two.check("bank")["will send"])
+    assert "verdict: two answers about all validation rows together, at most 9 times" in sends
+
+
 def test_embeddings_far_wider_than_the_rows(two: Two) -> None:
     """128 numbers, the default, about rows of two."""
     check = two.only("shop", "width")
