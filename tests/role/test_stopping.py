@@ -9,7 +9,7 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
-from sklearn.datasets import load_breast_cancer
+from sklearn.datasets import load_breast_cancer, load_diabetes
 
 import colonnade
 from colonnade.errors import DataError, KindError, Untrusted
@@ -116,6 +116,17 @@ def test_higher_is_better_where_the_metric_says_so(tmp_path: Path) -> None:
     result = train(tmp_path / "run", patience=3, metric="auc", lr=0.5)
     found = by_epoch(result, "validation_auc")
     assert result.content["stopping"]["best_epoch"] == found.index(max(found)) + 1
+
+
+def test_numbers_stop_by_their_error(tmp_path: Path) -> None:
+    x, y = load_diabetes(return_X_y=True)
+    parties = {"clinic": (x[:, :5], y), "laboratory": x[:, 5:]}
+    tree = settings(patience=2, epochs=30, metric="", task="regression")
+    result = colonnade.run(tree, parties=parties, out=tmp_path / "run")
+    found = by_epoch(result, "validation_rmse")
+    told = result.content["stopping"]
+    assert told["metric"] == "rmse"
+    assert told["best_epoch"] == found.index(min(found)) + 1
 
 
 def test_patience_counts_epochs_also_between_evaluations(tmp_path: Path) -> None:
