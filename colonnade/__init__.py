@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # for whoever reads; when the program runs, `__getattr__` imp
     from colonnade.results.prediction import Prediction
     from colonnade.results.result import Result
     from colonnade.role.batches import Batch
-    from colonnade.role.method import Method, Role
+    from colonnade.role.method import Learning, Method, Role
     from colonnade.role.party import Party
     from colonnade.runs.predict import Trained, load
     from colonnade.runs.run import run
@@ -34,6 +34,7 @@ __all__ = [
     "ColonnadeError",
     "Config",
     "Kind",
+    "Learning",
     "Method",
     "Observer",
     "Party",
@@ -53,6 +54,7 @@ _MODULES = {
     "Batch": "colonnade.role.batches",
     "Config": "colonnade.config",
     "Kind": "colonnade.wire",
+    "Learning": "colonnade.role.method",
     "Method": "colonnade.role.method",
     "Observer": "colonnade.results.observer",
     "Party": "colonnade.role.party",

@@ -1,30 +1,30 @@
-"""Sum of scores: every party scores the classes from its own features, and the scores are added.
+"""Sum of scores: every party scores rows by its own features, and the scores are added.
 
     every passive party k                     the active party 0
     1. s_k = f_k(x_k)                         1. s_0 = f_0(x_0)
     2. send s_k                          →    2. wait for every s_k, s = s_0 + … + s_K
-    3. wait for dL/ds                    ←    3. L = cross entropy of s; send dL/ds to everybody
+    3. wait for dL/ds                    ←    3. L = loss of s; send dL/ds to everybody
     4. back-propagate, step                   4. step
 
-With `model_options = { hidden = [] }` this is logistic regression over all parties' columns.
+A row has one score per class, or one where a number is predicted. With `model_options = { hidden =
+[] }` this is logistic regression, or linear regression, over all parties' columns.
 """
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
-from colonnade import Batch, Kind, Method, Party, Peer, Role
+from colonnade import Batch, Kind, Learning, Method, Party, Peer, Role
 from colonnade.models import network
 
 SCORES = Kind("scores", ("batch", "classes"), reveals="the sender's features, through f_k")
-GRADIENT = Kind("gradient", ("batch", "classes"), reveals="the labels: softmax(s) - one_hot(y)")
+GRADIENT = Kind("gradient", ("batch", "classes"), reveals="the labels: how far s is from them")
 
 
 @dataclass(frozen=True)
 class SumScores:
-    smoothing: float = 0.0  # of the labels; [sumscores] in a config file sets it
+    shrink: float = 0.0  # keeps scores small; [sumscores] in a config file sets it
 
 
 async def passive(me: Party, active: Peer, cfg: SumScores) -> None:
@@ -48,7 +48,7 @@ async def active(me: Party, passives: list[Peer], cfg: SumScores) -> None:
         for batch in me.batches():
             total = await summed(me, passives, batch)  # 1. and 2.
             total.retain_grad()
-            loss = F.cross_entropy(total, batch.labels, label_smoothing=cfg.smoothing)
+            loss = me.task.loss(total, batch) + cfg.shrink * total.square().mean()
             optimizer.zero_grad()
             loss.backward()
             for peer in passives:
@@ -72,7 +72,7 @@ async def active_predict(me: Party, passives: list[Peer], cfg: SumScores, split:
 
 async def summed(me: Party, passives: list[Peer], batch: Batch) -> Tensor:
     own = scorer(me)(batch.x)
-    return own + sum([await peer.recv(SCORES) for peer in passives])  # (batch, classes)
+    return own + sum([await peer.recv(SCORES) for peer in passives])  # (batch, outputs)
 
 
 def scorer(me: Party) -> nn.Module:
@@ -82,8 +82,9 @@ def scorer(me: Party) -> nn.Module:
 
 METHOD = Method(
     name="sumscores",
-    summary="every party scores the classes, and the scores are added",
+    summary="every party scores all rows, and the scores are added",
     options=SumScores,
     roles={"active": Role(active, active_predict), "passive": Role(passive, passive_predict)},
     kinds=(SCORES, GRADIENT),
+    learning=Learning(tasks=("binary", "multiclass", "regression")),
 )

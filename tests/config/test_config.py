@@ -533,10 +533,10 @@ def test_a_method_file_is_found_beside_the_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copy(EXAMPLE, tmp_path / "mine.py")
-    path = written(tmp_path, 'method = "mine.py"\n[sumscores]\nsmoothing = 0.5')
+    path = written(tmp_path, 'method = "mine.py"\n[sumscores]\nshrink = 0.5')
     monkeypatch.chdir("/")
     settings = load(path, rule=own)
-    assert settings.options.smoothing == 0.5 and settings.resolved()["method"] == "mine.py"
+    assert settings.options.shrink == 0.5 and settings.resolved()["method"] == "mine.py"
     assert methods.find("mine.py", tmp_path).sha256 == settings.found.sha256
 
 

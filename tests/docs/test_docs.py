@@ -32,6 +32,7 @@ PUBLIC = {
     "ColonnadeError",
     "Config",
     "Kind",
+    "Learning",
     "Method",
     "Observer",
     "Party",

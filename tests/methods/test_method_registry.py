@@ -42,7 +42,7 @@ def test_an_entry_point_is_a_method_like_any_other(installed: str, tmp_path: Pat
         "epochs": 3,
         "batch_size": 32,
         "data": {"name": "digits", "train_rows": 300, "test_rows": 60},
-        "sumscores": {"smoothing": 0.1},
+        "sumscores": {"shrink": 0.1},
     }
     by_name = colonnade.run(tree, out=tmp_path / "name")
     by_file = colonnade.run(tree | {"method": str(EXAMPLE)}, out=tmp_path / "file")
