@@ -39,7 +39,9 @@ from colonnade.wire import Kind, Peer
 
 SCORES = Kind("scores", ("batch", "classes"), reveals="what the sender alone would predict")
 GRADIENT = Kind(
-    "gradient", ("batch", "classes"), reveals="the labels: dL/do_k is softmax minus one-hot"
+    "gradient",
+    ("batch", "classes"),
+    reveals="the labels: softmax minus one-hot, or twice the error",
 )
 
 

@@ -63,7 +63,9 @@ EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="the sender's features, 
 GLOBAL = Kind("global_embedding", ("batch", "dim"), reveals="what all embeddings are together")
 PREDICTION = Kind("prediction", ("batch", "classes"), reveals="what the sender's p_k makes of E")
 GRADIENT = Kind(
-    "gradient", ("batch", "classes"), reveals="every label: where dL_k/dR_k is negative"
+    "gradient",
+    ("batch", "classes"),
+    reveals="every label: where dL_k/dR_k is negative, or by its size",
 )
 HEAD_GRADIENT = Kind("head_gradient", ("batch", "dim"), reveals="the sender's p_k, through dL_k/dE")
 JOINT_GRADIENT = Kind("joint_gradient", ("batch", "dim"), reveals="all heads, through Σ_k dL_k/dE")

@@ -321,6 +321,9 @@ def test_a_method_may_name_its_hub(tmp_path: Path) -> None:
     assert ours.dials("a", "server") == "a" and ours.dials("server", "b") == "b"
     assert ours.listens("server") and not ours.listens("a") and not ours.listens("b")
     assert ours.run.data.classes == ("no", "yes")
+    public = {"method": "jovefl", "data": {"mean": 4000.0, "spread": 2500.0}}
+    numbers = loaded(tmp_path, run=public, parties=swarm(a="a.org:1"))
+    assert numbers.run.data.mean == 4000.0 and not numbers.run.data.classes
 
 
 @pytest.mark.parametrize(
@@ -340,6 +343,10 @@ def test_a_method_may_name_its_hub(tmp_path: Path) -> None:
         (
             {"run": SWARM | {"method": "splitnn"}, "parties": parties("a.org:1", "")},
             "data.classes: in splitnn the label holder's rows determine the classes",
+        ),
+        (
+            {"run": SWARM | {"data": {"classes": ["a", "b"], "mean": 1.0, "spread": 2.0}}},
+            "data.classes and data.spread: labels are classes or numbers; omit one",
         ),
         ({"on_lost": "stop"}, 'on_lost = "stop": the parties of swarm may come and go'),
     ],
