@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,14 @@ import torch
 from sklearn.datasets import load_breast_cancer, load_diabetes
 
 import colonnade
-from colonnade.errors import DataError, KindError, Untrusted
+from colonnade.errors import ConfigError, DataError, KindError, MethodError, Untrusted
 from colonnade.methods import splitnn
 from colonnade.report import load_schema, sentences
 from colonnade.role import stopping
+from colonnade.role.method import Learning
 from colonnade.role.progress import Stopped
 from colonnade.runs.run import Result
-from colonnade.wire import Peer
+from colonnade.wire import Kind, Peer
 
 TOGETHER = ("splitnn", "easter", "aggvfl", "cvfl", "heteronn")
 ALONE = ("local", "centralised")
@@ -165,6 +167,45 @@ def test_each_client_of_jovefl_stops_by_itself_and_leaves(tmp_path: Path) -> Non
         assert len(losses) == found["of"]
     assert told["north"]["of"] != told["south"]["of"]
     assert "verdict" not in result.wire["by_kind"]
+
+
+OWN = Path(__file__).parents[2] / "examples" / "my_method.py"
+
+
+def test_an_own_method_stops_as_the_guide_says(tmp_path: Path) -> None:
+    text = OWN.read_text(encoding="utf-8")
+    for before, after in (
+        (
+            "            await passive_predict(me, active, cfg, split)\n",
+            "        await stopping.follow(me, active)\n",
+        ),
+        (
+            "            me.score(split, await active_predict(me, passives, cfg, split))\n",
+            "        stopping.decide(me, passives)\n",
+        ),
+        ("    kinds=(SCORES, GRADIENT),\n", '    learning=Learning(stops="together"),\n'),
+        (
+            "from colonnade.models import network\n",
+            "from colonnade.role import stopping\nfrom colonnade.role.method import Learning\n",
+        ),
+    ):
+        assert text.count(before) == 1
+        text = text.replace(before, before + after)
+    (tmp_path / "stops.py").write_text(text, encoding="utf-8")
+    own = str(tmp_path / "stops.py")
+    result = train(tmp_path / "run", own, patience=2)
+    best = result.content["stopping"]["best_epoch"]
+    whole = train(tmp_path / "whole", own, epochs=best)
+    assert result.weights_sha256 == whole.weights_sha256
+    with pytest.raises(ConfigError, match="sumscores cannot stop by itself"):
+        train(tmp_path / "plain", str(OWN), patience=2)
+
+
+def test_a_method_that_stops_leaves_the_name_of_the_verdict_free() -> None:
+    mine = Kind("verdict", ("batch",), reveals="what a court says")
+    replace(splitnn.METHOD, kinds=(mine,), learning=Learning())
+    with pytest.raises(MethodError, match="declares a Kind 'verdict'"):
+        replace(splitnn.METHOD, kinds=(mine,))
 
 
 # ---- resume --------------------------------------------------------------------------------------
