@@ -115,9 +115,11 @@ def _predict(arguments: argparse.Namespace) -> None:
     if judged is None:
         console.print(Text("\npredictions  this party predicts nothing itself"), soft_wrap=True)
     if arguments.json:
-        told: dict[str, Any] = {"predictions": None if out is None else str(out)}
-        if judged is not None:
-            told |= {"parties": [judged.told()], "warnings": judged.warnings()}
+        told = {
+            "predictions": None if out is None else str(out),
+            "parties": [] if judged is None else [judged.told()],
+            "warnings": [] if judged is None else judged.warnings(),
+        }
         sys.stdout.write(json.dumps(told) + "\n")
     elif arguments.quiet and out is not None:
         sys.stdout.write(f"{out}\n")

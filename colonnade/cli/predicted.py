@@ -31,9 +31,10 @@ class Judged:
 
     @classmethod
     def by(cls, prediction: Prediction, truth: Truth | None) -> Judged:
-        told = list(enumerate(() if truth is None else truth.labels))
-        known = [row for row, label in told if label and prediction.knows(label)]
-        others = [label for _, label in told if label and not prediction.knows(label)]
+        labels = () if truth is None else truth.labels
+        fits = {label: prediction.knows(label) for label in set(labels) if label}
+        known = [row for row, label in enumerate(labels) if fits.get(label)]
+        others = [label for label in labels if label and not fits[label]]
         found: Mapping[str, float | None] = {}
         if truth is not None and known:
             weights = None if truth.weights is None else truth.weights[known]

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from colonnade import data
 from colonnade.data.values import as_number
-from colonnade.errors import DataError, RunError
+from colonnade.errors import DataError
 from colonnade.results.quality import Ruling
 from colonnade.role.party import Party
 from colonnade.task import Task
@@ -104,12 +104,9 @@ class Prediction:
 
     def scored(self, y: object, weights: object = None) -> Scored:
         """The rows beside their true labels, as the functions of `colonnade.task` take them."""
-        truth = self._truth(y)
-        if len(truth) != len(self):
-            raise DataError(f"{len(truth)} labels for {len(self)} predicted rows: give one each")
         return scored(
             self.task.kind,
-            truth,
+            self._truth(y),
             self.scores,
             weights=weights,
             positive=self.decision.positive,
@@ -120,10 +117,7 @@ class Prediction:
     def accuracy(self, y: object) -> float:
         """The share of rows whose label is right; `y` as it was given for training."""
         known = self._of_classes("accuracy")
-        truth = known._truth(y)
-        if len(truth) != len(self):
-            raise DataError(f"{len(truth)} labels for {len(self)} predicted rows: give one each")
-        return int((self.codes == truth).sum()) / len(self)
+        return int((known.codes == known._truth(y)).sum()) / len(self)
 
     def only(self, rows: Sequence[int]) -> Prediction:
         """The prediction of some of the rows."""
@@ -147,20 +141,10 @@ class Prediction:
         return self
 
     def _truth(self, y: object) -> Tensor:
-        if self.task.kind != REGRESSION:
-            return data.label_codes(y, self.classes)
-        found = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y)
-        found = found[:, 0] if found.ndim == 2 and found.shape[1] == 1 else found
-        if found.ndim != 1:
-            raise DataError(f"labels of shape {found.shape} are not one per row. Pass (rows,).")
-        numbers = [as_number(str(value)) for value in found.tolist()]
-        for row, number in enumerate(numbers):
-            if number is None or not np.isfinite(number):
-                raise DataError(
-                    f"the label in row {row} is {found[row]!r}, and a finite number is predicted. "
-                    "Correct it, or leave the row out"
-                )
-        return torch.tensor(numbers, dtype=torch.float64)
+        truth = data.label_codes(y, self.classes)
+        if len(truth) != len(self):
+            raise DataError(f"{len(truth)} labels for {len(self)} predicted rows: give one each")
+        return truth
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,13 +174,7 @@ def made(
     task, told = party.task, saved.get("decision")
     scores, decision = task.scores(outputs.detach()).cpu(), Decision(positive=task.positive)
     if told and task.kind != REGRESSION:
-        try:
-            by = Ruling.from_told(told)
-        except (KeyError, TypeError, ValueError) as error:
-            raise RunError(
-                f"{run}: how it decides is damaged ({type(error).__name__}: {error}). Bring "
-                "weights/ back from a backup, or train again"
-            ) from error
+        by = Ruling.from_told(told)
         decision = by.decision
         if by.calibration.way != "none":
             scores = torch.from_numpy(np.ascontiguousarray(by.calibration.apply(scores)))
@@ -215,7 +193,11 @@ def made(
 
 def is_label(text: str, task: Task) -> bool:
     """Whether a text is a label of this task: one of its classes, or a finite number."""
-    if task.kind != REGRESSION:
-        return text in task.classes
-    number = as_number(text)
-    return number is not None and bool(np.isfinite(number))
+    if task.kind == REGRESSION:
+        number = as_number(text)
+        return number is not None and bool(np.isfinite(number))
+    try:
+        data.label_codes([text], task.classes)
+    except DataError:
+        return False
+    return True

@@ -171,6 +171,17 @@ def test_new_rows_are_aligned_privately(trained: Path) -> None:
     assert f"{measured['auc']:.3f}" in said["bank"] and "ROC AUC" not in said["shop"]
 
 
+def test_predictions_are_refused_before_anybody_is_asked(trained: Path, tmp_path: Path) -> None:
+    taken = tmp_path / "mine.csv"
+    taken.write_text("mine\n")
+    words = ["--data", str(trained / "bank.toml"), "--predict", str(trained / "runs" / "bank")]
+    said = alone(trained, "bank", *words, "--out", str(taken))
+    assert "mine.csv exists: give another --out" in said and taken.read_text() == "mine\n"
+    said = alone(trained, "bank", *words, "--out", str(tmp_path))
+    assert "is a folder, and --out is the file of predictions" in said
+    assert "--overwrite goes with --predict" in alone(trained, "bank", *words[:2], "--overwrite")
+
+
 def test_an_alignment_serves_several_runs(trained: Path, tmp_path: Path) -> None:
     """The same weights, and no point of an id crosses again."""
     reused = aligned_before(trained, tmp_path)
