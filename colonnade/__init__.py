@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # for whoever reads; when the program runs, `__getattr__` imp
     from colonnade.role.party import Party
     from colonnade.runs.predict import Trained, load
     from colonnade.runs.run import run
+    from colonnade.runs.seeds import Seeds, run_seeds
     from colonnade.wire import Kind, Peer, recv_any
 
 __all__ = [
@@ -42,11 +43,13 @@ __all__ = [
     "Prediction",
     "Result",
     "Role",
+    "Seeds",
     "Trained",
     "__version__",
     "load",
     "recv_any",
     "run",
+    "run_seeds",
 ]
 
 # Where the names come from that need PyTorch: it takes seconds, and `colonnade --version` none.
@@ -62,10 +65,12 @@ _MODULES = {
     "Prediction": "colonnade.results.prediction",
     "Result": "colonnade.results.result",
     "Role": "colonnade.role.method",
+    "Seeds": "colonnade.runs.seeds",
     "Trained": "colonnade.runs.predict",
     "load": "colonnade.runs.predict",
     "recv_any": "colonnade.wire",
     "run": "colonnade.runs.run",
+    "run_seeds": "colonnade.runs.seeds",
 }
 
 

@@ -107,6 +107,13 @@ def _run(commands: Any) -> None:
     sub.add_argument("--out", type=Path, metavar="DIR", help="default: runs/<name>")
     sub.add_argument("--overwrite", action="store_true", help="replace an older run there")
     sub.add_argument("--resume", type=Path, metavar="DIR", help="go on with a stopped run")
+    sub.add_argument(
+        "--seeds",
+        type=_positive,
+        metavar="N",
+        help="one run for each of N seeds from the file's on, in runs/<name>-seeds; finished ones "
+        "are not made again",
+    )
     sub.add_argument("--device", choices=["cpu", "cuda"])
 
 
