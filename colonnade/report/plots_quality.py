@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+from colonnade.report import units
 from colonnade.report.plots import INK, MUTED, SERIES, Series, figure_of, inline, line_style
 
 SIDE = 250  # of a square figure
@@ -97,6 +98,10 @@ def histogram(edges: Sequence[float], share: Sequence[float], *, key: str, label
         return inline(figure, key, label)
 
 
+def _number(value: float, _: object) -> str:
+    return f"{value:,g}".replace("-", units.MINUS)
+
+
 def _few_ticks(plot: object) -> None:
     from matplotlib.axes import Axes
     from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -108,4 +113,4 @@ def _few_ticks(plot: object) -> None:
         plot.yaxis.set_major_locator(MaxNLocator(nbins=5))
         axes.append(plot.yaxis)  # type: ignore[arg-type]
     for axis in axes:
-        axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:,g}"))
+        axis.set_major_formatter(FuncFormatter(_number))

@@ -71,6 +71,10 @@ class Trained:
     result: dict[str, Any]
     config: Config
 
+    def __repr__(self) -> str:
+        parties = ", ".join(self.result["parties"])
+        return f"<Trained {self.result['method']} of {parties}, in {self.path}>"
+
     @private()
     def predict(
         self, parties: Mapping[str, Any] | NewRows | None = None, absent: Collection[str] = ()

@@ -40,11 +40,13 @@ PUBLIC = {
     "Prediction",
     "Result",
     "Role",
+    "Seeds",
     "Trained",
     "__version__",
     "load",
     "recv_any",
     "run",
+    "run_seeds",
 }
 
 

@@ -130,7 +130,12 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "seed 5, 1 of 2" in shown and "Mean test accuracy" in shown and "two seeds." in shown
     assert (out / "seed-6" / "report.html").exists()
     page = (out / "report.html").read_text()
-    assert "Seed by seed" in page and "<script" not in page and "http:" not in page and "https" not in page
+    assert (
+        "Seed by seed" in page
+        and "<script" not in page
+        and "http:" not in page
+        and "https" not in page
+    )
     main(["compare", str(out), str(other)])
     shown = capsys.readouterr().out
     assert re.search(r"other +SplitNN +2 +\S+ % +0\.00 +0\.00 to 0\.00", shown)
