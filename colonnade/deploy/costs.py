@@ -125,7 +125,8 @@ def _of_batches(
 ) -> str:
     """One that leaves with every batch of every epoch."""
     allowed = f" of the {rule.releases:,} that may, in all runs" if rule.releases else ""
-    said = f"each record that trains leaves {needed:,} times{allowed}"
+    most = "at most " if settings.run.patience else ""  # it may stop earlier
+    said = f"each record that trains leaves {most}{needed:,} times{allowed}"
     width = width_of(kind, settings.options)
     if not width:
         return said

@@ -69,7 +69,19 @@ def data_name(data: str) -> str:
 
 def sentences(result: Mapping[str, Any]) -> str:
     """What was run and with what result, in two or three sentences."""
-    return f"{_who_did_what(result)}. {_aligned(result)}{_outcome(result)}"
+    return f"{_who_did_what(result)}. {_aligned(result)}{_outcome(result)}{_flagged(result)}"
+
+
+def _flagged(result: Mapping[str, Any]) -> str:
+    """From which probability on the label holder decides for the class that scores are about."""
+    told, classes = result.get("decision") or {}, result["data"]["classes"]
+    threshold, positive = told.get("threshold"), told.get("positive", 0)
+    if threshold is None or positive >= len(classes):
+        return ""
+    return (
+        f" A row is flagged as {units.plain(classes[positive])} from a probability of "
+        f"{threshold:.3g} on."
+    )
 
 
 def names(items: list[str]) -> str:

@@ -110,7 +110,10 @@ def test_both_sides_have_finished(followed: tuple[Path, dict[str, str]]) -> None
         for name in ("bank", "shop")
     }
     assert {result["status"] for result in results.values()} == {"finished"}
-    assert results["bank"]["metrics"]["test"]["accuracy"] > 0.85
+    test = results["bank"]["metrics"]["test"]
+    assert test["metric"] == "auc" and test["value"] > 0.95
+    assert results["bank"]["decision"]["chosen_by"] == "cost"
+    assert 0 < results["bank"]["decision"]["threshold"] < 1
     assert results["shop"]["metrics"] == {} and list(results["shop"]["weights_sha256"]) == ["shop"]
     for name in ("bank", "shop"):
         place = folder / name / "runs" / f"scores-{name}"
@@ -123,20 +126,24 @@ def test_the_books_agree(followed: tuple[Path, dict[str, str]]) -> None:
     runs = [folder / name / "runs" / f"scores-{name}" for name in ("bank", "shop")]
     found = reconcile(*runs)
     assert found.faults == [] and not found.unreceived
-    # embeddings, gradients, one batch of test rows; before that, the alignment
-    assert found.matched == 10 * (11 + 11 + 1) + 14
+    epochs = json.loads((runs[0] / "result.json").read_text())["stopping"]["of"]
+    # embeddings, gradients, a batch each to validate and test, a verdict; before, the alignment
+    assert found.matched == epochs * (10 + 10 + 2 + 1) + 14
     assert "the two ledgers agree" in said["bank: colonnade ledger"]
 
 
 def test_the_shop_remembers_how_often_each_record_left(
     followed: tuple[Path, dict[str, str]],
 ) -> None:
-    """Ten epochs: ten releases of every row that trained, and of every row that was evaluated."""
+    """A release in every epoch, of every row that trained, and of every row that was evaluated."""
+    folder, _ = followed
+    result = json.loads((folder / "shop" / "runs" / "scores-shop" / "result.json").read_text())
+    epochs = len(result["timing"]["seconds_per_epoch"])
     with closing(Journal(default_place("scores", "shop"))) as journal:
         entries = list(journal.entries("count", name="releases of embedding"))
         rows = {str(e["rows"]): len(journal.lists.read(str(e["rows"]))) for e in entries}
-    assert len(entries) == 2 * 10 and {e["times"] for e in entries} == {1}
-    assert len(rows) == 2 and sum(rows.values()) == 414
+    assert len(entries) == 3 * epochs and {e["times"] for e in entries} == {1}
+    assert 5 < epochs <= 10 and len(rows) == 3 and sum(rows.values()) == 414
 
 
 def test_both_sides_found_the_same_rows(followed: tuple[Path, dict[str, str]]) -> None:
@@ -169,7 +176,12 @@ def test_the_guide_shows_what_is_printed(followed: tuple[Path, dict[str, str]]) 
     for words in (
         "ok policy policy.toml allows what is sent: embedding, psi_opening, psi_announcement",
         "nothing listens there yet",
-        "483 rows (398 for train, 85 for test), 20 numbers each; the rows that all have",
+        "483 rows (340 for train, 58 for validation, 85 for test), 20 numbers each; the rows that",
+        "each record that trains leaves at most 10 times of the 15 that may, in all runs",
     ):
         assert words in shop and words in guide
     assert " ".join(said["bank: colonnade ledger"].split()) in guide
+    bank = " ".join(said["bank: colonnade party"].split())
+    told = bank[bank.index("Two parties, each") :].partition(" result ")[0]
+    assert "Test AUC 0." in told and "flagged as malignant from a probability" in told
+    assert told in guide

@@ -119,3 +119,12 @@ def test_clients_know_their_own_labels() -> None:
     told = {"title": "Own", "trained": "", "repeats": True, "own_labels": True}
     text = prose.sentences(example(parties=["a", "b"], about=told))
     assert "; each knows the labels of its own rows." in text
+
+
+def test_a_threshold_is_told() -> None:
+    result = example(classes=["no", "yes"])
+    result["decision"] = {"threshold": 0.2525, "chosen_by": "cost", "positive": 1}
+    told = " A row is flagged as yes from a probability of 0.253 on."
+    assert prose.sentences(result).endswith(told)
+    result["decision"]["threshold"] = None
+    assert "flagged" not in prose.sentences(result)
