@@ -174,23 +174,17 @@ OWN = Path(__file__).parents[2] / "examples" / "my_method.py"
 
 def test_an_own_method_stops_as_the_guide_says(tmp_path: Path) -> None:
     text = OWN.read_text(encoding="utf-8")
+    passive = "            await passive_predict(me, active, cfg, split)\n"
+    active = "            me.score(split, await active_predict(me, passives, cfg, split))\n"
+    imported = "from colonnade.models import network\n"
     for before, after in (
-        (
-            "            await passive_predict(me, active, cfg, split)\n",
-            "        await stopping.follow(me, active)\n",
-        ),
-        (
-            "            me.score(split, await active_predict(me, passives, cfg, split))\n",
-            "        stopping.decide(me, passives)\n",
-        ),
-        ("    kinds=(SCORES, GRADIENT),\n", '    learning=Learning(stops="together"),\n'),
-        (
-            "from colonnade.models import network\n",
-            "from colonnade.role import stopping\nfrom colonnade.role.method import Learning\n",
-        ),
+        (passive, f"{passive}        await stopping.follow(me, active)\n"),
+        (active, f"{active}        stopping.decide(me, passives)\n"),
+        (imported, f"{imported}from colonnade.role import stopping\n"),
+        ("learning=Learning(", 'learning=Learning(stops="together", '),
     ):
         assert text.count(before) == 1
-        text = text.replace(before, before + after)
+        text = text.replace(before, after)
     (tmp_path / "stops.py").write_text(text, encoding="utf-8")
     own = str(tmp_path / "stops.py")
     result = train(tmp_path / "run", own, patience=2)
