@@ -47,6 +47,8 @@ FILE = ROOT / "benchmarks" / "results" / "freeze.json"
 RUNTIMES = ("local", "strict", "process")
 # Metrics that follow from the frozen predictions, and were added after the records were made
 DERIVED = ("metric", "value", "measures", "curves", "absent_value")
+# The same of what is logged about evaluated rows
+LOGGED = tuple(f"{split}_{name}" for split in ("validation", "test") for name in ("loss", "auc"))
 SHORT = 16  # hexadecimal digits of a digest that is only compared
 FLOW = ("shape", "dtype", "bytes", "phase", "epoch", "step")
 
@@ -526,6 +528,11 @@ def left(method: str, folder: Path) -> Tree:
     result = json.loads((folder / "result.json").read_text())
     wire = result["wire"]
     history = [{k: v for k, v in row.items() if k != "seconds"} for row in result["history"]]
+    for row in history:
+        row["parties"] = {
+            party: {name: value for name, value in numbers.items() if name not in LOGGED}
+            for party, numbers in row["parties"].items()
+        }
     return {
         "weights": result["weights_sha256"],
         "accuracy": result["metrics"].get("test", {}).get("accuracy"),

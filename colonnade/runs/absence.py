@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
+from statistics import fmean
 from typing import Any
 
 from torch import Tensor
@@ -78,7 +79,7 @@ def _left(
             shares.append(int((decided(holder, each, rule) == labels).sum()) / len(labels))
         rows = known(holder, split, each, rule)
         values[name] = {metric: {"value": measures(rows, [metric])[metric]}}
-    accuracy = {"absent": sum(shares) / len(shares)} if shares else {}
+    accuracy = {"absent": fmean(shares)} if shares else {}
     return {**accuracy, "absent_value": headline(values, metric)}
 
 
