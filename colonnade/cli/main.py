@@ -11,8 +11,10 @@ import sys
 from collections.abc import Sequence
 
 from colonnade.cli.options import parser
-from colonnade.errors import ColonnadeError, InputError, printable
+from colonnade.errors import ColonnadeError, InputError, printable, short
 from colonnade.owner import private
+
+LETTERS = 10_000  # of an error; --traceback shows all of it
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -40,7 +42,8 @@ def _complain(text: str) -> None:
     from rich.console import Console  # needed by most commands, but not by --version
     from rich.text import Text
 
-    Console(stderr=True, highlight=False).print(Text(printable(text)), soft_wrap=True)
+    shown = short(printable(text), LETTERS)
+    Console(stderr=True, highlight=False).print(Text(shown), soft_wrap=True)
 
 
 def _notes(error: BaseException) -> str:

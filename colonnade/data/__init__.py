@@ -2,7 +2,7 @@
 
 from colonnade.data.arrays import from_arrays
 from colonnade.data.augment import Moves
-from colonnade.data.labels import Asked, Called, check_labels, label_codes, labels_from
+from colonnade.data.labels import Asked, Called, check_labels, class_of, label_codes, labels_from
 from colonnade.data.prepare import Preparation, check_features
 from colonnade.data.sources.catalogue import (
     SOURCES,
@@ -54,6 +54,7 @@ __all__ = [
     "check_features",
     "check_labels",
     "check_weights",
+    "class_of",
     "divide",
     "fetch",
     "from_arrays",

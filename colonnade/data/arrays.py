@@ -116,7 +116,7 @@ def _column(name: str, series: Any, known: Column | None) -> tuple[Column, NDArr
 
 def _as_numbers(values: list[Any]) -> list[float] | None:
     """Numbers and truth values, also where these are written as text; None: it is other text."""
-    if all(isinstance(value, str) for value in values):
+    if values and all(isinstance(value, str) for value in values):
         words = [value.strip().casefold() for value in values]
         if not set(words) <= TRUTH.keys() | ABSENT_NUMBER or not set(words) & TRUTH.keys():
             return None

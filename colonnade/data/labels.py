@@ -11,7 +11,7 @@ Numbers in a text file are text that reads as numbers: the rule is the same for 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -91,9 +91,8 @@ def label_codes(y: object, classes: tuple[str, ...], called: Called | None = Non
         return seen.learnt(constant=True)
     places, numbers = list[int](), {name: number for number, name in enumerate(classes)}
     for label, name in enumerate(map(str, seen.found.tolist())):
-        whole = _WHOLE.fullmatch(name)
-        known = name if name in numbers or whole is None else whole[1]
-        if known not in numbers:
+        known = class_of(name, numbers)
+        if known is None:
             raise DataError(
                 f"{seen.one(label)} is {short(name)}, which is not one of the classes "
                 f"{listed(classes, quoted=False)}. Correct it, or add the class to the "
@@ -101,6 +100,14 @@ def label_codes(y: object, classes: tuple[str, ...], called: Called | None = Non
             )
         places.append(numbers[known])
     return torch.tensor(places)[torch.from_numpy(seen.codes)]
+
+
+def class_of(text: str, classes: Container[str]) -> str | None:
+    """The class that a text names, "1.0" like "1"; None: there is none."""
+    if text in classes:
+        return text
+    whole = _WHOLE.fullmatch(text)
+    return whole[1] if whole is not None and whole[1] in classes else None
 
 
 def described(labels: list[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import colonnade
 from colonnade.data import Column, Preparation, from_arrays
 from colonnade.data.own import OwnFile, read
 from colonnade.errors import DataError
@@ -102,3 +104,26 @@ def test_infinity_is_named_with_its_column() -> None:
     x, columns = from_arrays(pandas.DataFrame({"a": [1.0, np.inf]}))
     with pytest.raises(DataError, match="column 'a' has inf in row 1, not a finite number"):
         Preparation.fit(x, columns)
+
+
+def test_a_run_on_frames_with_gaps(tmp_path: Path) -> None:
+    """Training, saving and predicting: nothing is to be filled by hand."""
+    rows = 60
+    draw = np.random.default_rng(0)
+    age = pandas.Series(draw.normal(size=rows)).where(draw.random(rows) > 0.2)
+    frame = pandas.DataFrame(
+        {
+            "age": age,
+            "visits": pandas.array([None if n % 7 == 0 else n for n in range(rows)], dtype="Int64"),
+            "member": pandas.array([None if n % 5 == 0 else n % 2 > 0 for n in range(rows)]),
+            "town": [None if n % 3 == 0 else ["Ulm", "Bonn"][n % 2] for n in range(rows)],
+        }
+    )
+    label = pandas.Series([["no", "yes"][n % 2] for n in range(rows)], dtype="category")
+    parties = {"bank": (frame[["age", "town"]], label), "shop": frame[["visits", "member"]]}
+    settings = {"method": "splitnn", "epochs": 1, "batch_size": 16}
+    result = colonnade.run(settings, parties=parties, out=tmp_path / "run")
+    new = pandas.DataFrame({"age": [None], "town": [None], "visits": [None], "member": [None]})
+    rows_of = {"bank": new[["age", "town"]], "shop": new[["visits", "member"]]}
+    found = colonnade.load(result.path).predict(rows_of)["bank"]
+    assert found.probabilities.shape == (1, 2) and bool(torch.isfinite(found.probabilities).all())

@@ -8,7 +8,15 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colonnade.data import Called, check_labels, label_codes, labels_from, strata, stratified
+from colonnade.data import (
+    Called,
+    check_labels,
+    class_of,
+    label_codes,
+    labels_from,
+    strata,
+    stratified,
+)
 from colonnade.data.labels import MOST_CLASSES
 from colonnade.errors import DataError
 
@@ -119,6 +127,8 @@ def test_labels_that_training_did_not_have() -> None:
     assert len(str(e.value)) < SCREEN
     assert label_codes([1.0, 0.0], ("0", "1")).tolist() == [1, 0]
     assert label_codes(["1.0", "0"], ("0", "1")).tolist() == [1, 0]
+    found = [class_of(text, ("0", "1", "x")) for text in ("1", "1.0", "x", "2", "1.5", "")]
+    assert found == ["1", "1", "x", None, None, None]
     with pytest.raises(DataError, match="row 1 is 'x', not a number"):
         label_codes(["1.5", "x"], ())
 
