@@ -583,8 +583,8 @@ PARTIES: list[Any] = [
         ["party 'bank'", "the label in row 0 is missing"], id="missing label",
     ),
     pytest.param(
-        {"bank": (X, Y + 0.5), "shop": X}, None, DataError,
-        ["party 'bank'", "neither integer nor text"], id="labels that are no classes",
+        {"bank": (X, [(n, 0, 0) for n in range(40)]), "shop": X}, None, DataError,
+        ["party 'bank'", "labels of shape (40, 3)", "not one per row"], id="three labels a row",
     ),
     pytest.param(
         {"bank": (X, Y), "shop": X[:-1]}, None, DataError,
