@@ -6,14 +6,16 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from colonnade import report
-from colonnade.report import seeds as several
 from colonnade.results.result import Result
-from colonnade.runs.seeds import FILE, Seeds
+
+if TYPE_CHECKING:
+    from colonnade.runs.seeds import Seeds
 
 
 def console_for(arguments: argparse.Namespace) -> Console:
@@ -45,6 +47,9 @@ def finish(arguments: argparse.Namespace, console: Console, results: Sequence[Re
 
 def finish_seeds(arguments: argparse.Namespace, console: Console, done: Seeds) -> None:
     """The means over several seeds, and a report of each and of all."""
+    from colonnade.report import seeds as several  # with PyTorch, which no ledger waits for
+    from colonnade.runs.seeds import FILE
+
     for result in done.results:
         report.write_report([result.content], result.path / "report.html", [result.path])
     page = several.write_page(done.content, done.path / "report.html")
