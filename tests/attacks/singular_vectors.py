@@ -1,0 +1,79 @@
+"""What a task party of VFedTrans can compute from its own columns S_t and q singular vectors U.
+
+S Sᵀ = K_t + K_d has the columns of U as eigenvectors, so that K_d U = U Σ² − K_t U: the partners'
+Gram matrix K_d on the span of U is known up to q numbers, σ_1², …, σ_q².
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from colonnade.privacy import fedsvd
+
+
+def reconstructed_gram(own: Tensor, u: Tensor, columns: int) -> Tensor | None:
+    """K_d, where S_tᵀ (S Sᵀ)⁺ S_t = I has one solution; None where it has none or many.
+
+    columns  how many directions S has altogether, its rank: the task party may try several
+    """
+    lacking = columns - u.shape[1]
+    rest = own - u @ (u.mT @ own)
+    w = torch.linalg.svd(rest, full_matrices=False).U[:, :lacking]  # the directions that U lacks
+    a, b = u.mT @ own, w.mT @ own
+    # (I − aᵀ Σ⁻² a) N = 0, where b N = 0: linear in Σ⁻².
+    n = torch.linalg.svd(b, full_matrices=True).Vh[lacking:].mT
+    if lacking > own.shape[1] or not n.shape[1]:
+        return None
+    terms = (a[:, :, None] * (a @ n)[:, None, :]).flatten(1).mT
+    answer = torch.linalg.lstsq(terms, n.flatten()[:, None], driver="gelsd").solution[:, 0]
+    inverse = answer.clamp_min(1e-12)
+    m = torch.eye(own.shape[1], dtype=own.dtype) - (a.mT * inverse) @ a
+    back = torch.linalg.pinv(b)
+    left = torch.linalg.pinv(back.mT @ m @ back)
+    return (u / inverse) @ u.mT + w @ left @ w.mT - own @ own.mT
+
+
+def column_of(gram: Tensor) -> Tensor:
+    """The one column behind a Gram matrix of rank 1, up to its sign."""
+    values, vectors = torch.linalg.eigh(gram)
+    return vectors[:, -1] * values[-1].clamp_min(0).sqrt()
+
+
+def regressed(own: Tensor, other: Tensor) -> Tensor:
+    """The best linear guess of the partner's columns from the own ones: the other is needed."""
+    guess: Tensor = own @ torch.linalg.lstsq(own, other, driver="gelsd").solution
+    return guess
+
+
+def left_over(gram: Tensor, true: Tensor) -> float:
+    """The part of the partner's table that is still wrong after the best rotation and scaling."""
+    values, vectors = torch.linalg.eigh(gram)
+    width = true.shape[1]
+    found = vectors[:, -width:] * values[-width:].clamp_min(0).sqrt()
+    alike = torch.linalg.svdvals(found.mT @ true).sum() ** 2
+    return float((1 - alike / (found.pow(2).sum() * true.pow(2).sum())).clamp_min(0).sqrt())
+
+
+def wrong(found: Tensor, true: Tensor) -> float:
+    return float((found - true).norm() / true.norm())
+
+
+def told(tables: Sequence[Tensor], q: int) -> Tensor:
+    """U, as FedSVD finds it; without its masks, for speed."""
+    return torch.linalg.svd(torch.cat([*tables], 1), full_matrices=False).U[:, :q]
+
+
+def latent(widths: Sequence[int], rows: int, factors: int, noise: float, seed: int) -> list[Tensor]:
+    """Standardised tables of parties whose columns have common causes."""
+    draw = torch.Generator().manual_seed(seed)
+    causes = torch.randn(rows, factors, generator=draw).double()
+    return [
+        fedsvd.standardised(
+            causes @ torch.randn(factors, width, generator=draw).double()
+            + noise * factors**0.5 * torch.randn(rows, width, generator=draw).double()
+        )
+        for width in widths
+    ]
