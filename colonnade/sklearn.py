@@ -24,7 +24,8 @@ so does a search keep them in its `estimator`. Keep `best_estimator_`, or use `s
 
 **This is a simulation**: partner and task party are in one memory. The arithmetic is that of the
 federation, FedSVD with all its masks (`privacy/fedsvd.py` says who would learn what), so the
-codes are those that separate organisations would find.
+codes are those that separate organisations would find. Nothing is refused here: between
+organisations a partner refuses a `q` that tells too much of its columns.
 
 **Through a federation**: let the organisations run the method `vfedtrans`, each with its own file,
 and give the task party's folder to `FederatedEnricher(run)`, which appends what was learnt there.

@@ -13,8 +13,11 @@ labels; partners have other columns of some of its rows, the shared ones I_s. S 
 
 After step 4 nobody but the task party does anything. privacy/fedsvd.py says who learns what: the
 server Σ, the task party U, and so how alike the shared rows are at all parties; key generator and
-server together learn everything, so these must be two organisations. Here all K parties take part
-in one FedSVD; the paper runs it with one partner at a time, which shows the task party more.
+server together learn everything, so these must be two organisations. Before step 1 each partner
+refuses a q from which more than half of its variance may follow (privacy/determined.py); take the
+other half for known, and columns of categories altogether. `unsafe_q` refuses nothing. Here all K
+parties take part in one FedSVD; the paper runs it with one partner at a time, which shows the task
+party more.
 
 I_s is what an alignment of own files finds, as far as it is among the training rows: by their ids
 all parties agree which these are. Of one data set, whose rows all hold, `shared` is the part, drawn
@@ -37,6 +40,7 @@ from colonnade.methods.parts.enrichment import Encoder, Enricher
 from colonnade.models import head, network
 from colonnade.models.layers import Activation
 from colonnade.privacy import fedsvd, keys
+from colonnade.privacy.determined import MOST, refusal
 from colonnade.privacy.secure_sum import SecureSum
 from colonnade.role import stopping
 from colonnade.role.method import About, Circumstances, Learning, Membership, Method, Role, RowRules
@@ -91,7 +95,8 @@ class VFedTrans:
 
     # Simulation: |I_s| as a part of all training rows.
     shared: Annotated[float, Bounds(above=0, most=1)] = 0.6
-    q: int = 32  # leading columns of U
+    q: Annotated[int, Bounds(least=1)] = 4  # leading columns of U
+    unsafe_q: bool = False  # also a q from which partners' columns can be computed
     block: int = fedsvd.BLOCK  # of A and B; 0: dense
     fraction: int = fedsvd.FRACTION
     theta: float = 10.0  # θ in Eq. 5; 0: the control without transfer
@@ -152,6 +157,7 @@ async def partner(
     cfg: VFedTrans,
 ) -> None:
     for _ in me.epochs(TRANSFER, 1):
+        check_own(me, cfg)
         members = [*partners, server, key_generator]
         total = await agree(me, task, members, server.name, cfg)
         await send_masked(me, server, key_generator, total, cfg)  # 2.
@@ -252,6 +258,14 @@ async def send_masked(
     return a
 
 
+def check_own(me: Party, cfg: VFedTrans) -> None:
+    """Before anything is sent: a partner asks for nobody's word, see privacy/determined.py."""
+    if not cfg.unsafe_q:
+        rows = fedsvd.standardised(own_rows(me)[shared_rows(me, cfg)])
+        if why := refusal(rows, cfg.q, me.name):
+            raise MethodError(why)
+
+
 async def agreed_shape(parties: Sequence[Peer]) -> tuple[int, int]:
     said = {peer.name: tuple((await peer.recv(SHAPE)).tolist()) for peer in parties}
     if len(set(said.values())) > 1:
@@ -350,24 +364,50 @@ def cast(parties: Sequence[str], holder: str, options: VFedTrans) -> dict[str, s
 
 
 def check(known: Circumstances) -> None:
-    """Refuse more singular vectors than the joint matrix has columns."""
+    """Refuse a q of which it is clear from the numbers of columns that it tells too much.
+
+    Of w columns q vectors determine the share q / w or more; partners look at their rows later.
+    """
     cfg = known.options
-    if known.widths is None or cfg.q < sum(known.widths):
+    if known.widths is None:
         return
-    columns = sum(known.widths)
-    raise ConfigError(
-        [
-            f"vfedtrans.q = {cfg.q}, and the parties have {columns} columns together: so many "
-            "singular vectors do not exist, and nearly as many tell all about the partners. Set "
-            f"[vfedtrans] q, such as {max(1, columns // 4)}"
-        ]
-    )
+    columns, most = sum(known.widths), int(max(known.widths) * MOST)
+    if cfg.q >= columns:
+        raise ConfigError(
+            [
+                f"vfedtrans.q = {cfg.q}, and the parties have {columns} columns together: so many "
+                "singular vectors do not exist. Set [vfedtrans] q, such as "
+                f"{max(1, min(most, columns // 4))}"
+            ]
+        )
+    if cfg.q > most and not cfg.unsafe_q:
+        raise ConfigError(
+            [
+                f"vfedtrans.q = {cfg.q}: no party has more than {max(known.widths)} columns, and "
+                "so many singular vectors may determine more than half of what they say. "
+                + (
+                    f"Set [vfedtrans] q from 1 to {most} at most"
+                    if most
+                    else "This data cannot be enriched privately by vfedtrans"
+                )
+                + "; or set unsafe_q = true, if everybody may see the partners' columns"
+            ]
+        )
 
 
 def caveats(cfg: VFedTrans) -> list[str]:
+    told = (
+        f"unsafe_q: from q = {cfg.q} singular vectors and its own columns the task party may "
+        "compute partners' columns of the shared rows, to the last digit"
+        if cfg.unsafe_q
+        else f"q = {cfg.q} singular vectors leave at least half of the variance of each partner's "
+        "columns undetermined by algebra, and protect no single column: the leading directions, "
+        "columns that resemble others and columns of categories can be read off"
+    )
     return [
         f"'{SERVER}' and '{KEY_GENERATOR}' together could read every party's shared rows: let two "
-        "organisations play them that do not talk to each other"
+        "organisations play them that do not talk to each other",
+        told,
     ]
 
 

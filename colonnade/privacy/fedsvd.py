@@ -23,8 +23,9 @@ of the paper; the masks are those of Chai et al., KDD 2022).
   Gram matrix of the other one, S_d S_dᵀ = U Σ² Uᵀ − S_t S_tᵀ, and so S_d up to a rotation. Σ is
   never returned, but **that alone does not help: where q is the full rank and no column depends
   on others, Σ follows from U and S_t**, by the linear equations S_tᵀ U Σ⁻² Uᵀ S_t = I, to the last
-  digit. The paper returns all of U. Choose q well below the rank: the equations then lack the
-  remaining vectors, and U lacks the part of S_d that lies in their span.
+  digit. The paper returns all of U. Fewer vectors do not help where the partners have fewer
+  directions than q. privacy/determined.py bounds what follows; each partner of the method refuses
+  a q from which too much does.
 * The key generator knows A and B, and sees no data. Together with the server it can reveal S, so
   these two must not be one organisation.
 * A party that colludes with the server removes A and subtracts its own part: with two parties, the

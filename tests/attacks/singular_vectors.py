@@ -33,13 +33,15 @@ def reconstructed_gram(own: Tensor, u: Tensor, columns: int) -> Tensor | None:
     m = torch.eye(own.shape[1], dtype=own.dtype) - (a.mT * inverse) @ a
     back = torch.linalg.pinv(b)
     left = torch.linalg.pinv(back.mT @ m @ back)
-    return (u / inverse) @ u.mT + w @ left @ w.mT - own @ own.mT
+    gram: Tensor = (u / inverse) @ u.mT + w @ left @ w.mT - own @ own.mT
+    return gram
 
 
 def column_of(gram: Tensor) -> Tensor:
     """The one column behind a Gram matrix of rank 1, up to its sign."""
     values, vectors = torch.linalg.eigh(gram)
-    return vectors[:, -1] * values[-1].clamp_min(0).sqrt()
+    column: Tensor = vectors[:, -1] * values[-1].clamp_min(0).sqrt()
+    return column
 
 
 def regressed(own: Tensor, other: Tensor) -> Tensor:
@@ -63,7 +65,8 @@ def wrong(found: Tensor, true: Tensor) -> float:
 
 def told(tables: Sequence[Tensor], q: int) -> Tensor:
     """U, as FedSVD finds it; without its masks, for speed."""
-    return torch.linalg.svd(torch.cat([*tables], 1), full_matrices=False).U[:, :q]
+    u: Tensor = torch.linalg.svd(torch.cat([*tables], 1), full_matrices=False).U[:, :q]
+    return u
 
 
 def latent(widths: Sequence[int], rows: int, factors: int, noise: float, seed: int) -> list[Tensor]:
@@ -77,3 +80,28 @@ def latent(widths: Sequence[int], rows: int, factors: int, noise: float, seed: i
         )
         for width in widths
     ]
+
+
+def alike_by_votes(own: Tensor, u: Tensor) -> Tensor:
+    """Which rows are equal in the partner's columns, from one singular vector: (rows, rows)."""
+    k = own @ (own.mT @ u)
+    i, j = torch.triu_indices(len(u), len(u), 1)
+    values, counts = ((k[i] - k[j]) / (u[i] - u[j])).round(decimals=6).unique(return_counts=True)
+    known = u * values[counts.argmax()] - k  # K_d u
+    alike: Tensor = (known[:, None] - known[None]).abs() < 1e-4
+    return alike
+
+
+def with_equal_columns(matrix: Tensor) -> Tensor:
+    """The matrix, its columns rotated among themselves until all have variance 1."""
+    columns, due = list(matrix.mT), float(len(matrix))
+    done: list[Tensor] = []
+    while len(columns) > 1:
+        columns.sort(key=lambda column: float(column @ column))
+        a, b = columns.pop(0), columns.pop()  # the shortest and the longest
+        aa, bb, ab = float(a @ a) - due, float(b @ b) - due, float(a @ b)
+        tangent = ((ab * ab - aa * bb) ** 0.5 - ab) / bb if bb > 1e-9 else 0.0
+        cos = 1 / (1 + tangent * tangent) ** 0.5
+        done.append(cos * (a + tangent * b))
+        columns.append(cos * (b - tangent * a))
+    return torch.stack([*done, *columns], 1)

@@ -8,12 +8,24 @@ from typing import Any
 
 import pytest
 import torch
-from singular_vectors import column_of, latent, reconstructed_gram, regressed, wrong
+from singular_vectors import (
+    alike_by_votes,
+    column_of,
+    latent,
+    left_over,
+    reconstructed_gram,
+    regressed,
+    told,
+    with_equal_columns,
+    wrong,
+)
 from torch import Tensor
 
 import colonnade
 from colonnade.errors import ColonnadeError
+from colonnade.methods import vfedtrans
 from colonnade.privacy import fedsvd
+from colonnade.privacy.determined import MOST, determined, most_vectors, refusal
 
 ROWS = 120
 
@@ -47,15 +59,18 @@ def task_partys_view(
     return seen["own"], seen["u"]
 
 
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="every q below the rank is accepted")
 @pytest.mark.parametrize("q", [2, 5])
-def test_the_only_column_of_a_partner_is_not_computed(q: int, tmp_path: Path) -> None:
-    """20 columns of a bank, 1 of a laboratory: 13 digits of it, up to its sign."""
+@pytest.mark.parametrize("options", [{}, {"unsafe_q": True}])
+def test_the_only_column_of_a_partner_is_not_computed(
+    q: int, options: dict[str, bool], tmp_path: Path
+) -> None:
+    """20 columns of a bank, 1 of a laboratory; `unsafe_q` gives it away, up to its sign."""
     tables = [t.float().double() for t in latent([20, 1], ROWS, 4, 1.0, 0)]
     try:
-        own, u = task_partys_view(tmp_path / "run", tables, q)
+        own, u = task_partys_view(tmp_path / "run", tables, q, **options)
     except ColonnadeError as refused:
-        assert f"q = {q}" in str(refused)
+        assert not options and f"q = {q}" in str(refused)
+        assert "'lab1'" in str(refused) and "cannot be enriched privately" in str(refused)
         return
     # Which of the rows are shared, and in which order, is known to all; here: from its own rows.
     rows = torch.cdist(own, fedsvd.standardised(tables[0])).argmin(1)
@@ -64,4 +79,151 @@ def test_the_only_column_of_a_partner_is_not_computed(q: int, tmp_path: Path) ->
     assert gram is not None
     found = column_of(gram)
     found = found * (found @ true[:, 0]).sign()
-    assert wrong(found, true[:, 0]) > wrong(regressed(own, true), true)
+    error, guess = wrong(found, true[:, 0]), wrong(regressed(own, true), true)
+    assert error < 1e-6 < guess if options else error > guess
+
+
+# ---- what is let through -------------------------------------------------------------------------
+
+SHAPES = [
+    (own, other, factors)
+    for own in (1, 2, 4, 12, 20)
+    for other in (1, 2, 3, 6, 12, 20)
+    for factors in (4, 30)  # 30: columns that have little in common
+]
+
+
+@pytest.mark.parametrize(("own_columns", "columns", "factors"), SHAPES)
+def test_on_a_grid_of_60_shapes(own_columns: int, columns: int, factors: int) -> None:
+    """At accepted q the equations have no solution, and to assume a smaller rank, whichever one,
+    leaves more than half of the partner's variance wrong. At refused q the error names why."""
+    own, other = latent([own_columns, columns], 60, factors, 1.0, own_columns * 100 + columns)
+    guess = wrong(regressed(own, other), other)
+    most = most_vectors(other)
+    assert most <= columns // 2
+    for q in range(1, min(columns + 2, own_columns + columns)):
+        u, said = told([own, other], q), refusal(other, q, "lab")
+        assert bool(said) == (q > most)
+        if not said:
+            assert reconstructed_gram(own, u, own_columns + columns) is None
+            for rank in range(q, own_columns + q + 1):
+                gram = reconstructed_gram(own, u, rank)
+                assert gram is None or left_over(gram, other) > min(guess, MOST**0.5)
+            continue
+        assert f"q = {q} is refused by 'lab'" in said and f"{columns} columns in 60" in said
+        assert (f"q from 1 to {most};" in said) == (most > 0)
+        assert ("cannot be enriched privately" in said) == (most == 0)
+        if columns < q < own_columns:
+            gram = reconstructed_gram(own, u, own_columns + columns)
+            assert gram is not None and left_over(gram, other) < 1e-5 < guess
+
+
+@pytest.mark.parametrize("columns", [12, 20, 30])
+def test_another_table_of_the_partner_gives_the_same_vectors(columns: int) -> None:
+    """Own columns and U fit a table as well of which the undetermined part is another one."""
+    own, other = latent([4, columns], 60, 30, 1.0, columns)
+    q = most_vectors(other)
+    u, k = told([own, other], q), other @ other.mT
+    known = (k @ u) @ torch.linalg.solve(u.mT @ k @ u, u.mT @ k)
+    free = k - known
+    assert float(free.trace() / k.trace()) >= 1 - float(determined(other)[q - 1]) >= 1 - MOST
+    # The same rows, mirrored: a reflection that moves neither U nor the mean of the columns.
+    kept = torch.linalg.qr(torch.cat([u, torch.ones(60, 1).double()], 1)).Q
+    axis = own[:, :1] - kept @ (kept.mT @ own[:, :1])
+    axis = axis + 0.5 * (free[:, :1] / free[:, :1].norm()) * axis.norm()
+    axis = axis / axis.norm()
+    mirrored = free - 2 * axis @ (axis.mT @ free)
+    mirrored = mirrored - 2 * (mirrored @ axis) @ axis.mT
+    values, vectors = torch.linalg.eigh(known + mirrored)
+    invented = with_equal_columns(vectors[:, -columns:] * values[-columns:].clamp_min(0).sqrt())
+    assert (fedsvd.standardised(invented) - invented).abs().max() < 1e-6
+    same = told([own, invented], q)
+    assert (fedsvd.fix_signs(same) - fedsvd.fix_signs(u)).abs().max() < 1e-6
+    assert left_over(invented @ invented.mT, other) > 0.1
+
+
+def test_columns_that_repeat_others_or_nothing_count_for_nothing() -> None:
+    """The rank that counts is that of the numbers, whatever the number of columns says."""
+    (other,) = latent([1], 60, 4, 1.0, 0)
+    constant = torch.ones(60, 9).double()
+    wide = fedsvd.standardised(torch.cat([other, -2 * other, constant], 1))
+    assert most_vectors(wide) == 0 and "cannot be enriched privately" in refusal(wide, 1, "lab")
+    assert most_vectors(fedsvd.standardised(constant)) == 0
+    (unlike,) = latent([12], 60, 30, 1.0, 1)
+    nearly = fedsvd.standardised(other + 0.01 * unlike)
+    assert most_vectors(nearly) == 0
+    # More columns than rows: the share is the same from either side.
+    (table,) = latent([90], 60, 30, 1.0, 1)
+    shares = (torch.linalg.svdvals(table) ** 2).cumsum(0) / table.pow(2).sum()
+    assert torch.allclose(determined(table), shares)
+
+
+def test_a_partner_refuses_before_it_sends_anything(tmp_path: Path) -> None:
+    """From its own rows, so that no party can lie about anything to make it agree."""
+    twins = latent([4, 1], ROWS, 4, 1.0, 0)
+    tables = [twins[0], twins[1].repeat(1, 8)]
+    with pytest.raises(ColonnadeError, match=r"q = 2 is refused by 'lab1'.*100% of the variance"):
+        task_partys_view(tmp_path / "run", tables, 2)
+    sent = (tmp_path / "run" / "ledger.jsonl").read_text()
+    assert "lab1" not in {line.split('"sender": "')[-1].split('"')[0] for line in sent.splitlines()}
+
+
+def test_an_unsafe_q_is_said_in_the_result() -> None:
+    (_, said) = vfedtrans.caveats(vfedtrans.VFedTrans(q=9, unsafe_q=True))
+    assert "q = 9" in said and "to the last digit" in said
+    (_, said) = vfedtrans.caveats(vfedtrans.VFedTrans(q=2))
+    assert "protect no single column" in said
+
+
+# ---- what works at an accepted q, and so must be said --------------------------------------------
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_columns_of_categories_are_read_off_at_an_accepted_q(seed: int) -> None:
+    """K_d u = s u − K_t u has equal numbers where rows are equal, and only the true s = σ² makes
+    many pairs of rows equal: it wins a vote. Then who is like whom at the partner is known."""
+    draw = torch.Generator().manual_seed(seed)
+    own = fedsvd.standardised(torch.randn(200, 6, generator=draw).double())
+    bits = (torch.rand(200, 5, generator=draw) < 0.4).double()
+    other = fedsvd.standardised(bits)
+    assert most_vectors(other) >= 1
+    true = (bits[:, None] == bits[None]).all(2)
+    alike = alike_by_votes(own, told([own, other], 1)[:, 0])
+    assert float((alike == true).double().mean()) > 0.999
+    assert float(alike[true].double().mean()) > 0.97 > 0.1 > float(true.double().mean())
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_binary_column_that_others_resemble_is_read_off_at_an_accepted_q(seed: int) -> None:
+    """The leading vector is their mean, and one threshold tells the two values apart."""
+    draw = torch.Generator().manual_seed(seed)
+    own = fedsvd.standardised(torch.randn(200, 6, generator=draw).double())
+    binary = (torch.rand(200, 1, generator=draw) < 0.4).double()
+    like = 2 * binary + 0.4 * torch.randn(200, 4, generator=draw).double()
+    others = torch.randn(200, 7, generator=draw).double()
+    other = fedsvd.standardised(torch.cat([binary, like, others], 1))
+    assert most_vectors(other) >= 1
+    lead = told([own, other], 1)[:, 0]
+    right = float(((lead > (lead.max() + lead.min()) / 2) == (binary[:, 0] > 0)).double().mean())
+    assert max(right, 1 - right) > 0.98
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_independent_groups_of_columns_are_told_apart_at_an_accepted_q(seed: int) -> None:
+    """Independent component analysis of U undoes the rotation, where the causes are not normal."""
+    from sklearn.decomposition import FastICA
+
+    draw = torch.Generator().manual_seed(seed)
+    own = fedsvd.standardised(torch.randn(200, 6, generator=draw).double())
+    sign = torch.randn(200, 3, generator=draw).double().sign()
+    causes = sign * torch.empty(200, 3).double().exponential_(generator=draw)
+    group = causes.repeat_interleave(3, 1) + 0.2 * torch.randn(200, 9, generator=draw).double()
+    others = torch.randn(200, 10, generator=draw).double()
+    other = fedsvd.standardised(torch.cat([group, others], 1))
+    assert most_vectors(other) >= 3
+    u = told([own, other], 3)
+    found = FastICA(3, random_state=0, max_iter=1000).fit_transform((u * 200**0.5).numpy())
+    found = fedsvd.standardised(torch.from_numpy(found))
+    explained = ((found.mT @ other[:, :9]) / 200).pow(2).amax(0)
+    by_guess = 1 - wrong(regressed(own, other[:, :9]), other[:, :9]) ** 2
+    assert float(explained.mean()) > 0.8 > 0.2 > by_guess

@@ -18,7 +18,7 @@ from colonnade.methods import vfedtrans
 from colonnade.methods.parts import enrichment as enrich
 from colonnade.privacy import fedsvd
 
-ROWS, OVER, Q = 150, 90, 4
+ROWS, OVER, Q = 150, 90, 1
 KINDS = [kind.name for kind in vfedtrans.METHOD.kinds]
 
 

@@ -1,0 +1,66 @@
+"""How much of a table the leading singular vectors of a joint table determine.
+
+VFedTrans' task party learns U, the q leading left singular vectors of S = [S_t | S_1 | … | S_K].
+With K_k = S_k S_kᵀ, S Sᵀ U = U Σ² says of partner k's Gram matrix
+
+    K_k U = U Σ² − K_t U − Σ_{j≠k} K_j U,
+
+up to the q numbers Σ², and these follow where the partners have fewer directions than q. So take Σ
+and everybody else's columns for known. Then K_k = (K_k U) (Uᵀ K_k U)⁺ (K_k U)ᵀ + E: the first part
+is determined, and of E only E U = 0 is, and that no eigenvalue may push U from the lead.
+
+    trace E  ≥  the sum of all but the q largest eigenvalues of K_k,            since E has K_k
+    less a matrix of rank q. This holds for every U: whatever the task party's columns are, also
+    made up ones, and also where all other partners help it.
+
+A partner knows its own eigenvalues, so it can bound what is determined, on nobody's word. It lets q
+pass if that is at most half of its variance. This bounds what follows by algebra alone, of the
+whole table. It is no bound for a guess: see `docs/concepts/security.md`.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+MOST = 0.5  # of the variance of a partner's standardised columns
+
+
+def determined(matrix: Tensor) -> Tensor:
+    """At most these shares of the matrix's variance follow from 1, 2, … vectors: (min(shape),)."""
+    # Of a wide matrix the Gram matrix of the rows is smaller; half of the variance needs no digits.
+    gram = matrix @ matrix.mT if matrix.shape[1] > matrix.shape[0] else matrix.mT @ matrix
+    values = torch.linalg.eigvalsh(gram).flip(0).clamp_min(0.0)
+    shares: Tensor = values.cumsum(0) / values.sum().clamp_min(torch.finfo(values.dtype).tiny)
+    return shares
+
+
+def most_vectors(matrix: Tensor) -> int:
+    """The largest q from which at most MOST of the matrix's variance follows; 0: there is none."""
+    shares = determined(matrix)
+    if not matrix.count_nonzero():
+        return 0  # nothing but constants: told is told
+    return int((shares <= MOST).sum())
+
+
+def refusal(matrix: Tensor, q: int, name: str) -> str:
+    """Why q vectors tell too much about the matrix of this party; empty where they do not."""
+    most = most_vectors(matrix)
+    if q <= most:
+        return ""
+    shares = determined(matrix)
+    share = 1.0 if q > len(shares) else float(shares[q - 1])
+    next_step = (
+        f"Set [vfedtrans] q from 1 to {most}"
+        if most
+        else (
+            f"There is no q that does not: one vector may determine {float(shares[0]):.0%}. This "
+            "data cannot be enriched privately by vfedtrans"
+        )
+    )
+    return (
+        f"vfedtrans.q = {q} is refused by '{name}': from so many singular vectors and its own "
+        f"columns the task party may compute up to {share:.0%} of the variance of '{name}''s "
+        f"{matrix.shape[1]} columns in {len(matrix)} shared rows, and at most {MOST:.0%} is let "
+        f"through. {next_step}; or set unsafe_q = true, if everybody may see these columns"
+    )
