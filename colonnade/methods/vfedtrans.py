@@ -95,7 +95,7 @@ class VFedTrans:
 
     # Simulation: |I_s| as a part of all training rows.
     shared: Annotated[float, Bounds(above=0, most=1)] = 0.6
-    q: Annotated[int, Bounds(least=1)] = 4  # leading columns of U
+    q: Annotated[int, Bounds(least=1)] = 2  # leading columns of U
     unsafe_q: bool = False  # also a q from which partners' columns can be computed
     block: int = fedsvd.BLOCK  # of A and B; 0: dense
     fraction: int = fedsvd.FRACTION
