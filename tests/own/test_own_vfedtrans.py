@@ -209,7 +209,7 @@ def test_one_class_is_refused(tmp_path: Path) -> None:
     file = write(tmp_path)
     text = (tmp_path / "bank.csv").read_text().replace(",bad", ",good")
     (tmp_path / "bank.csv").write_text(text)
-    with pytest.raises(ColonnadeError, match=r"\[parties.bank\] label: all labels are 'good'"):
+    with pytest.raises(ColonnadeError, match=r"'bank': .*'verdict': the labels of all .* 'good'"):
         colonnade.run(file, out=tmp_path / "run")
 
 
