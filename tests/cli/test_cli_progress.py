@@ -49,6 +49,18 @@ def test_an_epoch_is_one_line(terminal: bool) -> None:
     assert ("12.5 s" in line) != terminal and (len(line) <= 80) == terminal
 
 
+def test_an_epoch_shows_the_measure_that_decides() -> None:
+    """Where that is not the accuracy, it takes its place."""
+    row = {"phase": "train", "epoch": 1, "of": 2, "seconds": 1.0, "loss": 0.5}
+    row |= {"test_accuracy": 0.9, "test_loss": 0.4, "test_auc": 0.7714}
+    one, said = progress(False, Meter(True))
+    one.epoch("bank", row)
+    assert "test AUC 0.771" in said.getvalue() and "accuracy" not in said.getvalue()
+    one, said = progress(False, Meter(True))
+    one.epoch("bank", row | {"test_rmse": 1131.2})
+    assert "test RMSE 1,131" in said.getvalue()
+
+
 def test_an_alignment_tells_its_points() -> None:
     meter = Meter(False, "align", 0.25, 1, 48_000)
     one, _ = progress(False, meter)
