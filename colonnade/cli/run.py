@@ -9,7 +9,8 @@ from pathlib import Path
 from rich.console import Console
 
 from colonnade.cli.progress import Progress
-from colonnade.cli.show import console_for, finish, finish_seeds
+from colonnade.cli.seeds import finish_seeds
+from colonnade.cli.show import console_for, finish
 from colonnade.deploy.supervisor import Options
 from colonnade.errors import RunError
 from colonnade.runs.run import run

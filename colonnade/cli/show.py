@@ -6,16 +6,12 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.text import Text
 
 from colonnade import report
 from colonnade.results.result import Result
-
-if TYPE_CHECKING:
-    from colonnade.runs.seeds import Seeds
 
 
 def console_for(arguments: argparse.Namespace) -> Console:
@@ -43,23 +39,3 @@ def finish(arguments: argparse.Namespace, console: Console, results: Sequence[Re
     console.print(Text(f"\nresult  {first.path / 'result.json'}\nreport  {page}"), soft_wrap=True)
     if arguments.quiet and not arguments.json:
         say(str(first.path))
-
-
-def finish_seeds(arguments: argparse.Namespace, console: Console, done: Seeds) -> None:
-    """The means over several seeds, and a report of each and of all."""
-    from colonnade.report import seeds as several  # with PyTorch, which no ledger waits for
-    from colonnade.runs.seeds import FILE
-
-    for result in done.results:
-        report.write_report([result.content], result.path / "report.html", [result.path])
-    page = several.write_page(done.content, done.path / "report.html")
-    if arguments.json:
-        say(json.dumps(done.content, indent=1))
-    console.print()
-    console.print(several.summary(done.content))
-    console.print(Text(several.spoken(done.content)), soft_wrap=True)
-    for warning in dict.fromkeys(w for each in done.results for w in each.content["warnings"]):
-        console.print(Text(f"warning: {warning}"))
-    console.print(Text(f"\nresult  {done.path / FILE}\nreport  {page}"), soft_wrap=True)
-    if arguments.quiet and not arguments.json:
-        say(str(done.path))
