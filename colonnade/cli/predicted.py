@@ -103,8 +103,8 @@ def _classes(console: Console, judged: Sequence[Judged]) -> None:
         said += f", {units.count(others)} others" if others else ""
         found = prediction.threshold
         chosen = prediction.decision.chosen_by
-        way = "" if chosen in ("default", "fixed") else f" by {chosen}"
-        limit = "" if found is None else f"{found:.3g}{way} for {prediction.positive}"
+        way = "" if chosen in ("default", "fixed") else f", by {chosen}"
+        limit = "" if found is None else f"{found:.3g} for {prediction.positive}{way}"
         table.add_row(
             cell(prediction.party), units.count(len(prediction)), cell(said), *[cell(limit)] * two
         )

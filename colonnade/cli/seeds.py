@@ -11,7 +11,8 @@ from rich.text import Text
 from colonnade import report
 from colonnade.cli.show import say
 from colonnade.report import seeds as several
-from colonnade.runs.seeds import FILE, Seeds
+from colonnade.results.result import SEEDS
+from colonnade.runs.seeds import Seeds
 
 
 def finish_seeds(arguments: argparse.Namespace, console: Console, done: Seeds) -> None:
@@ -26,6 +27,6 @@ def finish_seeds(arguments: argparse.Namespace, console: Console, done: Seeds) -
     console.print(Text(several.spoken(done.content)), soft_wrap=True)
     for warning in dict.fromkeys(w for each in done.results for w in each.content["warnings"]):
         console.print(Text(f"warning: {warning}"))
-    console.print(Text(f"\nresult  {done.path / FILE}\nreport  {page}"), soft_wrap=True)
+    console.print(Text(f"\nresult  {done.path / SEEDS}\nreport  {page}"), soft_wrap=True)
     if arguments.quiet and not arguments.json:
         say(str(done.path))

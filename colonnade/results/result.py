@@ -10,6 +10,8 @@ from typing import Any
 
 from colonnade.errors import RunError
 
+SEEDS = "seeds.json"  # in a folder that holds several runs, and is none
+
 # Of a party's history: what is not a number that the method logged.
 NOT_LOGGED = ("phase", "epoch", "of", "seconds", "others")
 
@@ -94,9 +96,18 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
+        if path.name != SEEDS and (path.parent / SEEDS).is_file():
+            raise RunError(_several(path.parent)) from None
         raise RunError(f"{path.parent} is not a run: {path.name}: {error.strerror}") from None
     except ValueError as error:
         raise RunError(f"{path} is damaged: {error}") from None
     if not isinstance(content, dict):
         raise RunError(f"{path} is damaged: it holds no table")
     return content
+
+
+def _several(folder: Path) -> str:
+    """What to say to somebody who takes a folder of several seeds for a run."""
+    runs = sorted(folder.glob("seed-*"))
+    hint = f", such as {runs[0]}" if runs else ""
+    return f"{folder} holds runs of several seeds: name one of them{hint}"

@@ -23,24 +23,22 @@ from colonnade.owner import private
 from colonnade.plugin import own
 from colonnade.report.seeds import summed
 from colonnade.results.observer import Observer
-from colonnade.results.result import Result, read, read_json
+from colonnade.results.result import SEEDS, Result, read, read_json
 from colonnade.runs.attempt import Runtime
 from colonnade.runs.run import Source, run
 from colonnade.wire import store
 
-FILE = "seeds.json"
-
 
 def is_seeds(folder: Path) -> bool:
     """Whether a folder holds several seeds of one configuration."""
-    return (folder / FILE).is_file()
+    return (folder / SEEDS).is_file()
 
 
 def read_seeds(folder: Path) -> dict[str, Any]:
     """The summary of such a folder."""
-    content = read_json(folder / FILE)
+    content = read_json(folder / SEEDS)
     if content.get("schema") != 1 or not {"measures", "seeds", "metric"} <= content.keys():
-        raise RunError(f"{folder / FILE} is damaged: run the same command again")
+        raise RunError(f"{folder / SEEDS} is damaged: run the same command again")
     return content
 
 
@@ -127,7 +125,7 @@ def run_seeds(
             stop.add_note(f"{len(results)} of {seeds} seeds are finished: the same command goes on")
             raise
     content = summed(folder.name, [result.content for result in results])
-    store.write_text(json.dumps(content, indent=1), folder / FILE)
+    store.write_text(json.dumps(content, indent=1), folder / SEEDS)
     return Seeds(content, folder, tuple(results))
 
 

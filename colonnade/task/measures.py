@@ -31,6 +31,7 @@ Codes = NDArray[np.int64]
 
 SAID = {BINARY: "two classes", MULTICLASS: "many classes", REGRESSION: "regression"}
 CALLED = {  # names of other libraries, which no spelling leads to
+    "acc": "accuracy",
     "ap": "average_precision",
     "pr_auc": "average_precision",
     "prauc": "average_precision",

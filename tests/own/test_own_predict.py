@@ -273,7 +273,7 @@ def test_all_measures_are_those_of_scikit_learn_on_the_file(
     assert main(["predict", str(run), *words]) == 0
     out = capsys.readouterr().out
     assert f"{measured['auc']:.3f}" in out and f"{100 * measured['precision']:.2f} %" in out
-    assert f"{threshold:.3g} by cost for good" in out
+    assert f"{threshold:.3g} for good, by cost" in out
     assert f"Measures of {len(true)} rows with labels" in out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -240,6 +241,14 @@ def test_the_doctor_says_what_would_happen(tmp_path: Path) -> None:
     assert "shop: passive, 4 numbers per row" in said
     assert "embedding (batch × dim) reveals the sender's features" in said
     assert "psi_places" in said
+
+
+def test_the_doctor_counts_every_common_row_once(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    file.write_text(file.read_text() + "\n[data]\nvalidation = 0.2\n")
+    (said,) = [c.found for c in doctor.examine_run(file) if c.about == "rows"]
+    counted = re.match(r"(\d+) rows to train on, (\d+) for validation, (\d+) to test; ", said)
+    assert counted and sum(map(int, counted.groups())) == OVER
 
 
 def test_the_doctor_names_what_is_wrong(tmp_path: Path) -> None:

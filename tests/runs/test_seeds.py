@@ -162,6 +162,19 @@ def test_runs_and_several_seeds_are_not_compared(
     assert "compare either runs or several seeds of each" in capsys.readouterr().err
 
 
+def test_a_folder_of_seeds_says_which_runs_it_holds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "all"
+    colonnade.run_seeds(TREE, 2, out=out)
+    for command in ("predict", "ledger"):
+        assert main([command, str(out)]) == 2
+        said = capsys.readouterr().err
+        assert f"{out} holds runs of several seeds" in said
+        assert f"such as {out / 'seed-5'}" in said
+    assert main(["predict", str(out / "seed-5")]) == 0
+
+
 @pytest.mark.slow
 def test_processes_go_through_several_seeds_alike(tmp_path: Path) -> None:
     local = colonnade.run_seeds(TREE, 2, out=tmp_path / "local")

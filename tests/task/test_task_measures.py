@@ -286,6 +286,7 @@ def test_names_belong_to_tasks() -> None:
         ("rmse", "", ""),
         ("acuracy", MULTICLASS, "no metric 'acuracy' for many classes: did you mean 'accuracy'?"),
         ("roc_auc", "", "no metric 'roc_auc': did you mean 'auc'?"),
+        ("acc", "", "no metric 'acc': did you mean 'accuracy'?"),
         ("ece", BINARY, "no metric 'ece' for two classes: did you mean 'calibration_error'?"),
         ("mse", REGRESSION, "no metric 'mse' for regression: did you mean 'rmse'?"),
         (

@@ -100,7 +100,7 @@ def _rows_of(run: Config) -> Iterator[Check]:
                 said = f"{count} rows are common, fewer than the minimum of {run.align.minimum}"
                 yield Check("alignment", "problem", said, move)
                 return
-            yield Check("alignment", "ok", f"{count} rows are common: {shares}")
+            yield Check("alignment", "ok", f"{count:,} rows are common: {shares}")
             for name, rows in common.items():
                 keep(assembly.parties[name], rows)
     except ColonnadeError as error:
@@ -108,7 +108,10 @@ def _rows_of(run: Config) -> Iterator[Check]:
             yield Check("rows", "problem", said, "see `colonnade run`, which would stop here")
         return
     facts = assembly.facts()
-    said = f"{facts['train_rows']} rows to train on, {facts['test_rows']} to test"
+    validation = assembly.parties[assembly.holder].splits.get("validation", ())
+    said = f"{facts['train_rows']:,} rows to train on, "
+    said += f"{len(validation):,} for validation, " if len(validation) else ""
+    said += f"{facts['test_rows']:,} to test"
     method, classes = run.found.method, listed(facts["classes"], quoted=False) or "numbers"
     labels = f"{assembly.holder} holds the labels, {classes}"
     if method.rows.own_labels:
