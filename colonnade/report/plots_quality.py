@@ -13,6 +13,7 @@ from colonnade.report import units
 from colonnade.report.plots import INK, MUTED, SERIES, Series, figure_of, inline, line_style
 
 SIDE = 250  # of a square figure
+ENDS = (4, 20, 40, 100)  # of an axis in per cent; quarters of them are whole numbers
 CHANCE: dict[str, Any] = {"color": MUTED, "linewidth": 1.0, "linestyle": (0, (3, 3))}
 
 
@@ -25,12 +26,14 @@ def shares(
     chance: tuple[float, float] | None = None,
     points: bool = False,
     at: tuple[float, float] | None = None,
+    close: bool = False,
 ) -> str:
     """One share over another, both from 0 to 100 %.
 
     chance  where a line without any skill begins and ends, on the left and on the right
     points  mark every point
     at      the point of the threshold
+    close   end both axes sooner, where all points are small: a rare class has small probabilities
     """
     from matplotlib.ticker import FuncFormatter
 
@@ -48,9 +51,12 @@ def shares(
                 color=SERIES[1],
                 linestyle="",
             )
-        plot.set(xlim=(-2, 102), ylim=(-2, 102), xlabel=axes[0], ylabel=axes[1])
+        most = 100 * max([*line.x, *line.y, 0.0])
+        end = next((end for end in ENDS if most <= end), 100) if close else 100
+        limits = (-0.02 * end, 1.02 * end)
+        plot.set(xlim=limits, ylim=limits, xlabel=axes[0], ylabel=axes[1])
         for axis in (plot.xaxis, plot.yaxis):
-            axis.set_ticks([0, 25, 50, 75, 100])
+            axis.set_ticks([quarter * end // 4 for quarter in range(5)])
             axis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g} %"))
         return inline(figure, key, label)
 

@@ -149,7 +149,7 @@ def _stopped(told: Mapping[str, Any], result: Mapping[str, Any]) -> str:
             f"Each stopped by itself, and kept its best epoch by {told['metric']}: {names(found)}"
         )
     ended = "Trained" if told["of"] == result["config"]["epochs"] else "Stopped"
-    to = "to its last epoch" if ended == "Trained" else "after epoch"
+    to = "to the last epoch," if ended == "Trained" else "after epoch"
     best = f"best epoch {told['best_epoch']} by {told['metric']}"
     return f"{ended} {to} {told['of']}; {best}, and all parties have its weights"
 

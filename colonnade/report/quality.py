@@ -178,6 +178,7 @@ def _calibration(result: Result, curve: Curve, key: str) -> tuple[str, str]:
         axes=("predicted", "came true"),
         chance=(0.0, 1.0),
         points=True,
+        close=True,
     )
     return "Calibration: on the dotted line, what is predicted comes true as often", svg
 

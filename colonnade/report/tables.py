@@ -129,7 +129,7 @@ def different_data(results: Sequence[Mapping[str, Any]]) -> str:
     data = {tuple(r["data"][key] for key in ("name", "train_rows", "test_rows")) for r in results}
     if len(data) < 2:
         return ""
-    kinds = "; ".join(f"{name}, {train} + {test} rows" for name, train, test in sorted(data))
+    kinds = "; ".join(f"{name}, {train:,} + {test:,} rows" for name, train, test in sorted(data))
     return f"the runs are of different data ({kinds})"
 
 

@@ -3,6 +3,7 @@ decides."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,22 @@ def page(folder: Path, *results: dict[str, Any]) -> str:
     for result in results:
         check(result)
     return report.write_report(results, folder / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("predicted", "highest"), [(0.03, "4 %"), (0.17, "20 %"), (0.21, "40 %"), (0.9, "100 %")]
+)
+def test_rare_classes_fill_the_figure_of_their_calibration(
+    tmp_path: Path, predicted: float, highest: str
+) -> None:
+    result = binary()
+    curve = result["metrics"]["test"]["curves"]["bank"]["calibration"]
+    curve |= {"predicted": [0.01, predicted], "observed": [0.0, predicted / 2]}
+    text = page(tmp_path, result)
+    figure = text[text.index("Calibration: how often it came true") :]
+    ticks = re.findall(r">([\d.]+ %)</text>", figure[: figure.index("</svg>")])
+    assert len(ticks) == 10 and ticks.count(highest) == 2
+    assert max(float(tick[:-2]) for tick in ticks) == float(highest[:-2])
 
 
 def test_the_page_has_every_measure_and_what_the_threshold_does(tmp_path: Path) -> None:
