@@ -74,7 +74,7 @@ def constant(
     known = majority(result, split)
     if known is None or share is None or share > known[1] + points:
         return ""
-    as_good = "as good as" if share >= known[1] - points else "worse than"
+    as_good = "right as often as" if share >= known[1] - points else "right less often than"
     return f"{as_good} always saying '{units.plain(known[0])}'"
 
 

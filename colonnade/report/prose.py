@@ -16,6 +16,7 @@ from colonnade.report.overview import (
     constant,
     deciding,
     epochs,
+    majority,
     per_party_accuracy,
     value,
 )
@@ -145,12 +146,11 @@ def _stopped(told: Mapping[str, Any], result: Mapping[str, Any]) -> str:
     """Which epoch the weights are of; of several parties, each of its own."""
     if len(parties := told.get("parties", {})) > 1:
         found = [f"{name} at {one['best_epoch']} of {one['of']}" for name, one in parties.items()]
-        return (
-            f"Each stopped by itself, and kept its best epoch by {told['metric']}: {names(found)}"
-        )
+        kept = f"kept its best epoch by {called(told['metric'])}"
+        return f"Each stopped by itself, and {kept}: {names(found)}"
     ended = "Trained" if told["of"] == result["config"]["epochs"] else "Stopped"
     to = "to the last epoch," if ended == "Trained" else "after epoch"
-    best = f"best epoch {told['best_epoch']} by {told['metric']}"
+    best = f"best epoch {told['best_epoch']} by {called(told['metric'])}"
     return f"{ended} {to} {told['of']}; {best}, and all parties have its weights"
 
 
@@ -246,6 +246,10 @@ def _measured(result: Mapping[str, Any]) -> str:
 def _trivial(result: Mapping[str, Any]) -> str:
     """Said of an accuracy that needs no model."""
     said = constant(result, accuracy(result))
+    known, classes = majority(result), result["data"]["classes"]
+    if said and known and len(classes) == 2 and deciding(result) != "accuracy":
+        (other,) = (name for name in classes if name != known[0])
+        said += f", which finds no '{units.plain(other)}'"  # that costs accuracy
     return f" ({said})" if said else ""
 
 

@@ -138,7 +138,7 @@ def test_the_page_has_every_measure_and_what_the_threshold_does(tmp_path: Path) 
         "ROC curve, and the threshold",
         "Precision over recall",
         "Calibration:",
-        "as good as always saying &#39;no&#39;",
+        "right as often as always saying &#39;no&#39;",
         "Test AUC 0.774 (95\u00a0% interval 0.764 to 0.784), accuracy 81.0\u00a0%",
     ):
         assert said in text, said
@@ -197,15 +197,17 @@ def test_what_is_left_without_a_party_is_held_against_a_constant_answer() -> Non
     found = without(binary())["shop"]
     assert (found.value, found.accuracy) == (0.65, 0.7984)
     assert found.difference == pytest.approx(-0.124)
-    assert found.constant == "as good as always saying 'no'"
+    assert found.constant == "right as often as always saying 'no'"
     lines = " ".join(shown(report.summary([binary()])))
-    assert "Without shop: as good as always saying 'no', which is right for 80.00 %." in lines
+    assert (
+        "Without shop: right as often as always saying 'no', which is right for 80.00 %." in lines
+    )
     better = binary()
     better["metrics"]["test"]["absent"]["shop"] = 0.806
     assert without(better)["shop"].constant == ""
     worse = binary()
     worse["metrics"]["test"]["absent"]["shop"] = 0.3
-    assert without(worse)["shop"].constant == "worse than always saying 'no'"
+    assert without(worse)["shop"].constant == "right less often than always saying 'no'"
 
 
 def test_a_regression_without_a_party() -> None:

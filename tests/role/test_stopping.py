@@ -83,7 +83,7 @@ def test_every_party_ends_as_if_the_best_epoch_had_been_the_last(
 def test_the_result_says_so_in_a_sentence(tmp_path: Path) -> None:
     stopped = train(tmp_path / "stopped", patience=2)
     told = stopped.content["stopping"]
-    said = f"Stopped after epoch {told['of']}; best epoch {told['best_epoch']} by log_loss"
+    said = f"Stopped after epoch {told['of']}; best epoch {told['best_epoch']} by log loss"
     assert said in sentences(stopped.content)
     assert "best epoch" not in sentences(train(tmp_path / "whole").content)
     jsonschema.validate(stopped.content, load_schema())
