@@ -15,9 +15,9 @@ After step 4 nobody but the task party does anything. privacy/fedsvd.py says who
 server Σ, the task party U, and so how alike the shared rows are at all parties; key generator and
 server together learn everything, so these must be two organisations. Before step 1 each partner
 refuses a q from which more than half of its variance may follow (privacy/determined.py); take the
-other half for known, and columns of categories altogether. `unsafe_q` refuses nothing. Here all K
-parties take part in one FedSVD; the paper runs it with one partner at a time, which shows the task
-party more.
+other half for known, after a few exchanges or where the server helps, and columns of categories
+altogether. `unsafe_q` refuses nothing. Here all K parties take part in one FedSVD; the paper runs
+it with one partner at a time, which shows the task party more.
 
 I_s is what an alignment of own files finds, as far as it is among the training rows: by their ids
 all parties agree which these are. Of one data set, whose rows all hold, `shared` is the part, drawn
@@ -402,7 +402,8 @@ def caveats(cfg: VFedTrans) -> list[str]:
         if cfg.unsafe_q
         else f"q = {cfg.q} singular vectors leave at least half of the variance of each partner's "
         "columns undetermined by algebra, and protect no single column: the leading directions, "
-        "columns that resemble others and columns of categories can be read off"
+        "columns that resemble others and columns of categories can be read off. Exchanges beside "
+        "other columns of the task party add up to everything"
     )
     return [
         f"'{SERVER}' and '{KEY_GENERATOR}' together could read every party's shared rows: let two "

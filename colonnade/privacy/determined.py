@@ -15,7 +15,8 @@ is determined, and of E only E U = 0 is, and that no eigenvalue may push U from 
 
 A partner knows its own eigenvalues, so it can bound what is determined, on nobody's word. It lets q
 pass if that is at most half of its variance. This bounds what follows by algebra alone, of the
-whole table. It is no bound for a guess: see `docs/concepts/security.md`.
+whole table, from one U. It is no bound for a guess, nor for several U beside other columns of the
+task party, which add up: see `docs/concepts/security.md`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A party's account of its work at the end of a run: numbers, and nothing of its rows.
+"""A party's account of its work at the end of a run: numbers, and nothing of its rows but what an
+isotonic calibration shows, scores of single validation rows.
 
 In one process the accounts are made and joined at once; with a process per party each writes its
 own, and whoever joins them reads the files or hears them. An account speaks for its sender. Only
@@ -26,7 +27,7 @@ from colonnade.role.method import Method
 from colonnade.role.party import Party
 from colonnade.task import Task
 from colonnade.task.calibration import WAYS, Calibration
-from colonnade.task.curves import CURVES
+from colonnade.task.curves import CURVES, IN_UNITS, LARGEST
 from colonnade.task.intervals import bounds
 from colonnade.task.measures import MEASURES
 
@@ -271,9 +272,10 @@ def _check_curves(named: object) -> None:
             raise shape.Unfit(f"{where} is no curve")
         if shape.table(axes, where, 4).keys() != set(CURVES[name]):
             raise shape.Unfit(f"{where} does not have the axes {', '.join(CURVES[name])}")
-        for numbers in axes.values():
+        for axis, numbers in axes.items():
+            least, most = (-LARGEST, LARGEST) if axis in IN_UNITS.get(name, ()) else (0.0, 1.0)
             for number in shape.sequence(numbers, where, POINTS):
-                shape.number(number, where, math.inf)
+                shape.number(number, where, most, least)
         more = 1 if "edges" in axes else 0
         if len({len(numbers) - more * (axis == "edges") for axis, numbers in axes.items()}) > 1:
             raise shape.Unfit(f"{where} has axes of different lengths")

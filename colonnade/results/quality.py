@@ -6,7 +6,6 @@ which is that of the weights that it keeps.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +18,7 @@ from colonnade.errors import InputError
 from colonnade.role.party import Party
 from colonnade.task import Task, calibration, decision
 from colonnade.task.calibration import Calibration
-from colonnade.task.curves import curves
+from colonnade.task.curves import LARGEST, curves
 from colonnade.task.decision import Decision
 from colonnade.task.intervals import Interval, intervals
 from colonnade.task.measures import Floats, Scored, measures, names_for, scored
@@ -137,7 +136,7 @@ def measured(
     for name, each in outputs.items():
         rows = known(party, split, each, by if name == whose else None, rate)
         if name == whose:
-            drawn = {key: curve for key, curve in curves(rows).items() if _finite(curve)}
+            drawn = {key: curve for key, curve in curves(rows).items() if _drawable(curve)}
         sure = name == whose or cells * len(outputs) <= CELLS
         found[name] = {key: one.told() for key, one in _with_intervals(rows, sure, cells).items()}
     return {"measures": found, "curves": {whose: drawn} if drawn else {}}
@@ -151,5 +150,5 @@ def _with_intervals(rows: Scored, sure: bool, cells: int) -> dict[str, Interval]
     return plain | intervals(rows, names if cells <= CELLS else [n for n in QUICK if n in names])
 
 
-def _finite(curve: Mapping[str, list[float]]) -> bool:
-    return all(math.isfinite(number) for numbers in curve.values() for number in numbers)
+def _drawable(curve: Mapping[str, list[float]]) -> bool:
+    return all(abs(number) <= LARGEST for numbers in curve.values() for number in numbers)

@@ -44,12 +44,13 @@ def named(value: object) -> str:
     return str(value)
 
 
-def number(value: object, where: str, most: float) -> None:
-    """A measure that is no fraction may be any number that is finite."""
+def number(value: object, where: str, most: float, least: float | None = None) -> None:
+    """A number from `least` to `most`, which is 0 unless it is given; where `most` is infinite, any
+    number that is finite."""
     loggable(value, where)
-    least = -math.inf if most == math.inf else 0.0
-    if not (isinstance(value, int | float) and math.isfinite(value) and least <= value <= most):
-        raise Unfit(f"{where} holds {value}, which is not between {least:g} and {most:g}")
+    low = (-math.inf if most == math.inf else 0.0) if least is None else least
+    if not (isinstance(value, int | float) and math.isfinite(value) and low <= value <= most):
+        raise Unfit(f"{where} holds {value}, which is not between {low:g} and {most:g}")
 
 
 def loggable(value: object, where: str) -> None:

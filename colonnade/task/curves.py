@@ -34,6 +34,10 @@ CURVES = {  # what each of them consists of
     "residual_histogram": ("edges", "share"),
 }
 
+# Axes in the unit of the label; all others are shares, from 0 to 1
+IN_UNITS = {"residuals": ("predicted", "residual", "spread"), "residual_histogram": ("edges",)}
+LARGEST = 1e100  # larger numbers cannot be drawn
+
 
 def curves(rows: Scored) -> dict[str, Curve]:
     """All curves of these rows; those that they do not define are missing."""

@@ -174,7 +174,7 @@ class Task:
         if said or not isinstance(names, list) or not 2 <= len(names) <= MOST_CLASSES:
             raise DataError(f"classes are to be learnt, and no list of 2 to {MOST_CLASSES} is told")
         for name in names:
-            if not isinstance(name, str) or len(name) > NAME_LETTERS:
+            if not (isinstance(name, str) and len(name) <= NAME_LETTERS and _is_text(name)):
                 raise DataError(f"a class is no text of at most {NAME_LETTERS} letters")
         if len(set(names)) < len(names):
             raise DataError("two classes have one name")
@@ -186,3 +186,8 @@ class Task:
         if positive not in names or len(names) != 2:
             raise DataError(f"the class that scores are about is '{foreign(str(positive), 100)}'")
         return replace(task, positive=names.index(positive))
+
+
+def _is_text(name: str) -> bool:
+    """Whether it can be written to a file: JSON may tell of halves of letters, which cannot."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in name)

@@ -82,6 +82,39 @@ def latent(widths: Sequence[int], rows: int, factors: int, noise: float, seed: i
     ]
 
 
+def gram_of_several(owns: Sequence[Tensor], us: Sequence[Tensor]) -> Tensor:
+    """K_d from several U of the same shared rows, each found beside other own columns.
+
+    K_d is symmetric: U_iᵀ (K_d U_j) = (K_d U_i)ᵀ U_j is linear in all Σ², and determines them up to
+    one number, K_d + c I. There the partners' having fewer directions than all U helps.
+    """
+    q, number = us[0].shape[1], len(us) * us[0].shape[1]
+    terms, sums = [], []
+    for i, first in enumerate(us):
+        for j, second in enumerate(us[:i]):
+            alike = first.mT @ second
+            gap = owns[j] @ (owns[j].mT @ second) - owns[i] @ (owns[i].mT @ second)
+            rows = torch.zeros(q, q, number, dtype=torch.double)
+            for a in range(q):
+                for b in range(q):
+                    rows[a, b, j * q + b] += alike[a, b]
+                    rows[a, b, i * q + a] -= alike[a, b]
+            terms.append(rows.flatten(0, 1))
+            sums.append((first.mT @ gap).flatten())
+    squares = torch.linalg.lstsq(
+        torch.cat(terms), torch.cat(sums)[:, None], driver="gelsd"
+    ).solution.reshape(len(us), q)
+    known = [u * s - own @ (own.mT @ u) for own, u, s in zip(owns, us, squares, strict=True)]
+    basis, inner = torch.linalg.qr(torch.cat([*us], 1))
+    known_there = torch.cat(known, 1) @ torch.linalg.inv(inner)  # (K_d + c I) Q
+    least = torch.linalg.eigvalsh(basis.mT @ known_there)[0]
+    known_there = known_there - least * basis
+    core = basis.mT @ known_there
+    back = torch.linalg.pinv((core + core.mT) / 2, rtol=1e-9, hermitian=True)
+    gram: Tensor = known_there @ back @ known_there.mT
+    return gram
+
+
 def alike_by_votes(own: Tensor, u: Tensor) -> Tensor:
     """Which rows are equal in the partner's columns, from one singular vector: (rows, rows)."""
     k = own @ (own.mT @ u)

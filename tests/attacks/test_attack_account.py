@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import tomli_w
 from nursery import Nursery
@@ -17,6 +18,8 @@ from colonnade.deploy.supervisor import Options
 from colonnade.errors import RoleFailed
 from colonnade.results.history import history
 from colonnade.results.writer import ResultFile
+from colonnade.task import calibration
+from colonnade.task.measures import scored
 
 STOPPED = {"best_epoch": 1, "of": 2, "metric": "auc", "value": 0.5}
 LIAR = Path(__file__).with_name("liar.py")
@@ -307,6 +310,14 @@ def calibrated(**changed: Any) -> dict[str, Any]:
             "not between",
         ),
         ({"scores": {"test": curve("truth")}}, "is no curve"),
+        (
+            {"scores": {"test": curve(false_positive_rate=[0.0], recall=[-1.0])}},
+            "not between 0 and 1",
+        ),
+        (
+            {"scores": {"test": curve("residual_histogram", edges=[0.0, 1e308], share=[1.0])}},
+            "not between -1e+100 and 1e+100",
+        ),
         ({"decision": DECISION | {"threshold": float("nan")}}, "decision.threshold"),
         ({"decision": DECISION | {"threshold": "low"}}, "decision.threshold"),
         ({"decision": DECISION | {"chosen_by": "whim"}}, "not a way to decide"),
@@ -336,3 +347,14 @@ def test_measures_curves_and_decisions_have_their_shape(
     assert found["status"] == "failed" and "'bank' sent an account" in found["error"]
     assert why in found["error"]
     assert found["metrics"] == {} and "decision" not in found
+
+
+@pytest.mark.xfail(strict=True, reason="the line of an isotonic calibration has rows as its ends")
+def test_a_calibration_shows_no_single_score() -> None:
+    """What a label holder tells a hub about its decisions, in the account."""
+    draw = np.random.default_rng(0)
+    chances = draw.random(400)
+    truth = (draw.random(400) < chances).astype(int)
+    rows = scored("binary", truth, np.stack([1 - chances, chances], 1))
+    [[places, _]] = calibration.fit("isotonic", rows).told()["lines"]
+    assert not set(places) & set(chances.tolist())

@@ -11,6 +11,7 @@ import torch
 from singular_vectors import (
     alike_by_votes,
     column_of,
+    gram_of_several,
     latent,
     left_over,
     reconstructed_gram,
@@ -191,6 +192,19 @@ def test_columns_of_categories_are_read_off_at_an_accepted_q(seed: int) -> None:
     alike = alike_by_votes(own, told([own, other], 1)[:, 0])
     assert float((alike == true).double().mean()) > 0.999
     assert float(alike[true].double().mean()) > 0.97 > 0.1 > float(true.double().mean())
+
+
+@pytest.mark.xfail(strict=True, reason="a partner counts the vectors of one exchange, not of all")
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_exchanges_beside_other_own_columns_do_not_add_up(seed: int) -> None:
+    """A task party has the exchange done again, in other runs or by coming back before the first
+    checkpoint, and brings other columns each time, made up ones. Each q is accepted."""
+    draw = torch.Generator().manual_seed(seed)
+    other = fedsvd.standardised(torch.randn(60, 6, generator=draw).double())
+    assert most_vectors(other) >= 2
+    owns = [fedsvd.standardised(torch.randn(60, 4, generator=draw).double()) for _ in range(4)]
+    gram = gram_of_several(owns, [told([own, other], 2) for own in owns])
+    assert wrong(gram, other @ other.mT) > MOST  # it is 1e-13
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])

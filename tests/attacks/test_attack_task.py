@@ -75,6 +75,7 @@ TOLD: list[tuple[object, str]] = [
     ({"kind": "binary", "classes": ["no", "yes"], "positive": "maybe"}, "is 'maybe'"),
     ({"kind": "binary", "classes": ["no", "yes"], "positive": "\x1b[2J"}, r"is '\\x1b\[2J'"),
     ({"kind": "binary", "classes": ["no", "yes"], "weights": [1.0]}, "no list"),
+    ({"kind": "binary", "classes": ["no", "\ud800"]}, "a class is no text"),  # in no file
 ]
 
 
