@@ -193,7 +193,9 @@ def measure(name: str, rows: Scored) -> float | None:
         return None
     with np.errstate(all="ignore"):  # squares of numbers that are all but infinite
         value = _VALUES[name](rows)
-    return None if value is None or not math.isfinite(value) else float(value)
+    if value is None or not math.isfinite(value):
+        return None
+    return min(float(value), 1.0) if MEASURES[name].higher else float(value)  # sums are rounded
 
 
 # Scores of classes

@@ -252,7 +252,7 @@ def test_parties_to_whom_labels_are_lent_weigh_them_alike(tmp_path: Path) -> Non
         ("jovefl", {"adopt": "insured", "judge": "test"}),
         ("jovefl", {"rate": "plateau", "judge": "test"}),
         ("jovefl", {"rate": "plateau", "judge": "test", "signal": "loss"}),
-        ("vfedtrans", {"q": 2, "distil_epochs": 2}),
+        ("vfedtrans", {"q": 2, "unsafe_q": True, "distil_epochs": 2}),
     ],
 )
 def test_numbers_are_learnt_with_every_option(

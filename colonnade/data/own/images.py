@@ -49,7 +49,9 @@ def read_images(path: Path, weight: str = "") -> Own:
     labels = [str(label) for label in found[LABEL]] if LABEL in found else None
     size = "x".join(map(str, x.shape[1:]))
     notes = (f"{len(ids):,} images of {size}", "no labels" if labels is None else "with labels")
-    called = Called(str(path), LABEL, "image {}".format)  # counted from 0, as in NumPy
+    called = Called(
+        str(path), LABEL if LABEL in found else "", "image {}".format
+    )  # counted from 0, as in NumPy
     weights = None
     if weight:
         weights = weights_from(found[weight], len(ids), replace(called, column=weight, of="weight"))
