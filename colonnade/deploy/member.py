@@ -66,7 +66,7 @@ def take_part(
             session.leave_out(records.absent, records.since)
             with signals(session.stop), records.kept(session), session.connected():
                 while (start := session.next_start()) is not None:
-                    party = _new_party(setup, start, records.task)
+                    party = _new_party(setup, start, records)
                     party.journal = run_journal(setup, journal, start.run)
                     if not setup.elastic:  # where each goes on from its own
                         party.journal.check_start(start.label)
@@ -122,10 +122,11 @@ def _make(folder: Path, setup: Setup) -> None:
         raise RunError(f"{folder} cannot be made: {error.strerror}; choose another --out") from None
 
 
-def _new_party(setup: Setup, start: Start, known: Mapping[str, Any]) -> Party:
+def _new_party(setup: Setup, start: Start, records: Records) -> Party:
     """The party as it begins: the hub has told the task to those who do not know it."""
     settings = setup.settings
-    task = setup.rows.task or _told(setup, start.told.get("task") or known)
+    task = setup.rows.task or _told(setup, start.told.get("task") or records.task)
+    records.hear(task)
     method = settings.found.method
     method.check_task(task.kind)
     method.check(Circumstances(settings.options, task=task.kind))

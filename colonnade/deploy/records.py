@@ -22,7 +22,7 @@ from colonnade.align.phase import COMMON
 from colonnade.assembly import write_common
 from colonnade.deploy.memory import ANCHOR, check_head, check_new, keep_anchor, keep_head
 from colonnade.deploy.setup import Setup
-from colonnade.errors import ColonnadeError, MethodError, RunError, printable
+from colonnade.errors import ColonnadeError, MethodError, RunError, Untrusted, printable
 from colonnade.journal import Journal
 from colonnade.results import folder as folders
 from colonnade.results.account import Speaker, account, check
@@ -34,6 +34,7 @@ from colonnade.role.progress import Stopped
 from colonnade.runtime.checkpoint import OwnCheckpoints
 from colonnade.runtime.control import Place, Start
 from colonnade.runtime.session import Session
+from colonnade.task import Task
 from colonnade.wire import Ledger, store
 
 Say = Callable[[str], None]
@@ -105,6 +106,8 @@ class Records:
         self.checkpoints = OwnCheckpoints(folder / "checkpoints", self._before_checkpoint)
         own = setup.rows.task
         self.task = manifest.get("task", {}) if own is None else own.told()  # as others hear it
+        first = manifest.get("task")  # that the hub has told in this run
+        self._heard = dict(first) if own is None and isinstance(first, dict) else {}
         self.run, self.attempt = str(manifest.get("run", "")), int(manifest["attempt"])
         self.absent: tuple[str, ...] = tuple(manifest.get("absent", ()))
         self.since = _since(manifest)  # from which step on they are
@@ -160,10 +163,29 @@ class Records:
             more[REUSED] = self._reused
         if self._setup.elastic:  # it may have to go on alone
             more |= {"elastic": True, "task": start.told.get("task", {})}
+        elif self._heard:
+            more["task"] = self._heard
         if start.absent:
             more |= {"absent": start.absent, "since": start.skip}
         with _writing(self._folder):
             folders.mark(self._folder, self._setup.settings, start.attempt, **more)
+
+    def hear(self, task: Task) -> None:
+        """The hub has told what is to be learnt: what was trained before a restart has outputs for
+        that, so it stays as it was."""
+        told, before = task.told(), self._heard
+        if not told or self._setup.rows.task is not None:
+            return
+        if before and _outputs(before) != _outputs(told):
+            raise Untrusted(
+                f"'{self._setup.federation.hub}' says what is to be learnt, and another thing than "
+                "was told before in this run. Its labels or its program were changed: bring them "
+                "back there, or begin a new run, with another --out, at every party"
+            )
+        if not before:
+            self._heard = told
+            with _writing(self._folder):
+                folders.remark(self._folder, task=told)
 
     def _before_checkpoint(self) -> None:
         """What a checkpoint builds upon comes to the disk before it."""
@@ -282,6 +304,11 @@ class Records:
             warnings=remarks,
             own=[setup.name],
         )
+
+
+def _outputs(told: Mapping[str, Any]) -> tuple[Any, list[Any]]:
+    """What models are made for; the mean and spread of numbers may differ in the last digits."""
+    return told.get("kind"), list(told.get("classes", ()))
 
 
 def _since(manifest: Mapping[str, Any]) -> Place | None:

@@ -6,6 +6,7 @@ python liar.py '{"party2": ["claim_accuracy"]}' --federation …
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -123,6 +124,26 @@ def _tell(task: object) -> None:
         return plain(*given, **how | {"told": {"task": task}})
 
     member.connect = connect
+
+
+def tell_fewer_classes_when_it_comes_back(me: str) -> None:
+    """It dies after its second checkpoint."""
+    plain, before = member.connect, Records._before_checkpoint
+    saved: list[None] = []
+
+    def connect(*given: Any, **how: Any) -> Any:
+        if how["run"]:
+            saved.extend([None] * 1000)
+            how |= {"told": {"task": {"kind": "multiclass", "classes": ["a", "b", "c"]}}}
+        return plain(*given, **how)
+
+    def checkpoint(records: Records) -> None:
+        before(records)
+        saved.append(None)
+        if len(saved) == 3:
+            os._exit(9)
+
+    member.connect, Records._before_checkpoint = connect, checkpoint  # type: ignore[method-assign]
 
 
 def tell_a_spread_that_is_no_number(me: str) -> None:

@@ -58,6 +58,23 @@ def test_a_task_that_is_none_is_refused_and_the_hub_named(
         assert not list((tmp_path / "run" / "parties" / party).glob("weights*"))
 
 
+@pytest.mark.slow
+def test_a_hub_that_tells_another_task_after_a_restart_is_named(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    """What others have trained until then has outputs for the classes that they were told first."""
+    lies = json.dumps({"party1": ["tell_fewer_classes_when_it_comes_back"]})
+    program = (*nursery.program(Path("x"))[:-2], str(LIAR), lies)
+    options = Options(restarts=1, program=program)
+    tree = TREE | {"method": "easter", "epochs": 6, "checkpoint": {"steps": 2}}
+    del tree["splitnn"]  # type: ignore[attr-defined]
+    with pytest.raises(RoleFailed) as refused:
+        colonnade.run(tree, out=tmp_path / "run", runtime="process", processes=options)
+    said = str(refused.value)
+    assert "Untrusted: 'party1' says what is to be learnt" in said and "was told before" in said
+    assert "Traceback" not in said
+
+
 TOLD: list[tuple[object, str]] = [
     (None, "not told"),
     ({}, "not told"),
