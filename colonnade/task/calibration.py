@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from colonnade.errors import InputError, unknown
-from colonnade.task.measures import BINARY, REGRESSION, Floats, Scored, array
+from colonnade.task.measures import BINARY, REGRESSION, Floats, Scored, array, groups
 
 WAYS = ("none", "platt", "isotonic")
 SMALLEST = float(np.finfo(np.float64).tiny)
@@ -159,9 +159,23 @@ def _isotonic(rows: Scored) -> Calibration:
     lines = []
     for code in codes:
         model = IsotonicRegression(y_min=lowest, y_max=1 - lowest, out_of_bounds="clip")
-        model.fit(rows.scores[:, code], rows.truth == code, sample_weight=rows.weights)
+        chances, shares, weights = _grouped(rows, code)
+        model.fit(chances, shares, sample_weight=weights)
         lines.append((_plain(model.X_thresholds_), _plain(model.y_thresholds_)))
     return Calibration("isotonic", rows.positive, lines=tuple(lines))
+
+
+def _grouped(rows: Scored, code: int) -> tuple[Floats, Floats, Floats]:
+    """Mean scores, shares that came true and weights of groups of ten rows or more, so that the
+    line, which others may be told, shows no single row."""
+    order = np.argsort(rows.scores[:, code], kind="stable")
+    chances, weights = rows.scores[order, code], rows.weights[order]
+    at = groups(chances, len(chances))
+    sums: Floats = np.bincount(at, weights).astype(np.float64)
+    hits = np.bincount(at, weights * (rows.truth[order] == code))
+    known = sums > 0
+    means = np.bincount(at, weights * chances)[known] / sums[known]
+    return means, hits[known] / sums[known], sums[known]
 
 
 def log_odds(scores: Floats, positive: int = 1) -> Floats:

@@ -349,7 +349,6 @@ def test_measures_curves_and_decisions_have_their_shape(
     assert found["metrics"] == {} and "decision" not in found
 
 
-@pytest.mark.xfail(strict=True, reason="the line of an isotonic calibration has rows as its ends")
 def test_a_calibration_shows_no_single_score() -> None:
     """What a label holder tells a hub about its decisions, in the account."""
     draw = np.random.default_rng(0)
