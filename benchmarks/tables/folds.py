@@ -4,8 +4,8 @@
     python benchmarks/tables/folds.py diamonds --out benchmarks/tables/results/diamonds.json
     python benchmarks/tables/folds.py bikeshare --out benchmarks/tables/results/bikeshare.json
 
-The weak half holds the labels. Every number is of test rows that no choice has seen: early stopping
-and thresholds look at validation rows, a part of the training rows. `local` and `gradient boosting`
+The weak half holds the labels. Every number is of test rows: early stopping and thresholds look
+at validation rows alone, a part of the training rows. `local` and `gradient boosting`
 are told beside the federated model, so that a gain is not the merit of a weak floor.
 """
 
