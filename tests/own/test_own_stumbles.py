@@ -200,6 +200,28 @@ def test_all_that_is_wrong_with_a_file_is_said_at_once(tmp_path: Path) -> None:
     assert all(said in str(caught.value) for said in words)
 
 
+def test_rows_with_a_wrong_number_of_cells_do_not_hide_other_mistakes(tmp_path: Path) -> None:
+    file = write(tmp_path)
+    bank = tmp_path / "bank.csv"
+    rows = [line.split(",") for line in bank.read_text().splitlines()]
+    rows[8][1], rows[9][4] = "12O", ""
+    rows[2].append("x")
+    for short in (4, 6, 11, 12):
+        rows[short].pop()
+    bank.write_text("\n".join(map(",".join, rows)))
+    found = [c.found for c in doctor.examine_run(file) if c.verdict == "problem"]
+    words = ["the first line has 5 cells, but 5 rows have not", "'12O' is not a", "is no label"]
+    assert len(found) == len(words)
+    for said in words:
+        assert sum(said in text for text in found) == 1
+    assert "line 3 has 6, 5 has 4, 7 has 4, and so on: 2 more" in found[0]
+    assert "quotation marks" in found[0] and "short row" in found[0]
+    assert ", line 10, column" in found[1] and ", line 9, column" in found[2]
+    with pytest.raises(DataError) as caught:
+        colonnade.run(file, out=tmp_path / "run")
+    assert all(said in str(caught.value) for said in words)
+
+
 def test_mistakes_of_the_run_file_do_not_hide_those_of_the_files(tmp_path: Path) -> None:
     file = write(tmp_path, epoch="3")
     (tmp_path / "shop.csv").write_text("customer,a\nx,1\nx,2\n")

@@ -5,17 +5,33 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
 from colonnade.data.own import table
 from colonnade.data.own.phrases import character
 from colonnade.data.own.table import Cells, text, unreadable
-from colonnade.errors import DataError
+from colonnade.errors import DataError, enumerated
 
 _SAMPLE = 20  # lines that show the delimiter
 _DELIMITERS = (",", ";", "\t", "|")
+_NAMED = 3  # lines with a wrong number of cells that are named; the rest are counted
+
+
+@dataclass
+class Ragged:
+    """The rows with a wrong number of cells. They are skipped, so that the reading goes on."""
+
+    count: int = 0
+    longer: int = 0  # of them, than the first line
+    first: list[tuple[int, int]] = field(default_factory=list)  # line and number of cells
+
+    def add(self, line: int, cells: int, width: int) -> None:
+        self.count += 1
+        self.longer += cells > width
+        if len(self.first) < _NAMED:
+            self.first.append((line, cells))
 
 
 @dataclass(frozen=True)
@@ -23,6 +39,7 @@ class Csv:
     path: Path
     names: list[str]
     delimiter: str
+    ragged: list[Ragged] = field(default_factory=list)  # one for each time all rows were read
 
     @staticmethod
     def open(path: Path, delimiter: str) -> Csv:
@@ -44,7 +61,8 @@ class Csv:
         places = [self.names.index(name) for name in wanted]
         most = max(1, table.CHUNK // len(self.names))
         rows: list[list[str]] = []
-        for _, cells in self._records():
+        self.ragged.append(Ragged())
+        for _, cells in self._records(self.ragged[-1]):
             rows.append(cells)
             if len(rows) == most:
                 yield self._columns(rows, places)
@@ -61,8 +79,31 @@ class Csv:
         line, _ = next(islice(self._records(), row, None))
         return f"line {line}"
 
-    def _records(self) -> Iterator[tuple[int, list[str]]]:
-        """Each row with the line in which it begins; empty lines are skipped."""
+    def check_rows(self) -> None:
+        if self.ragged and self.ragged[-1].count:
+            raise DataError(self._uneven(self.ragged[-1]))
+
+    def _uneven(self, ragged: Ragged) -> str:
+        """Which rows have a wrong number of cells, and what to do about it."""
+        width, moves = len(self.names), list[str]()
+        if ragged.longer:
+            moves.append(f'Put a cell that holds {character(self.delimiter)} in "quotation marks"')
+        if ragged.longer < ragged.count:
+            moves.append("Give a short row all its cells; a cell may be empty")
+        (line, cells), *others = ragged.first
+        if not others:
+            said = f"line {line}: {cells} cells, and the first line has {width}"
+            return f"{self.path}, {said}. {'. '.join(moves)}"
+        shown = ", ".join(f"{line} has {cells}" for line, cells in ragged.first)
+        if rest := ragged.count - len(ragged.first):
+            shown += f", and so on: {rest:,} more"
+        said = f"the first line has {width} cells, but {ragged.count:,} rows have not: line {shown}"
+        return f"{self.path}: {said}. {'. '.join(moves)}"
+
+    def _records(self, ragged: Ragged | None = None) -> Iterator[tuple[int, list[str]]]:
+        """Each row with the line in which it begins. Empty lines are skipped, and so are rows with
+        a wrong number of cells, which `ragged` notes."""
+        ragged = ragged or Ragged()
         with unreadable(self.path), text(self.path) as file:
             lines = csv.reader(file, delimiter=self.delimiter, strict=True)
             width, header, line = len(self.names), True, 1
@@ -71,18 +112,19 @@ class Csv:
                     if header:
                         header = not any(map(str.strip, cells))
                     elif cells:
-                        if len(cells) != width:
-                            raise DataError(
-                                f"{self.path}, line {line}: {len(cells)} cells, and the first "
-                                f"line has {width}. Put a cell that holds "
-                                f'{character(self.delimiter)} in "quotation marks"'
-                            )
-                        yield line, cells
+                        if len(cells) == width:
+                            yield line, cells
+                        else:
+                            ragged.add(line, len(cells), width)
                     line = lines.line_num + 1
             except csv.Error as error:
-                raise DataError(
+                said = (
                     f"{self.path}, line {line}: {error}. Is a quotation mark left open, or is this "
                     "not a text file?"
+                )
+                both = [self._uneven(ragged), said] if ragged.count else [said]
+                raise DataError(
+                    enumerated(both, str(self.path)) if both[1:] else said, both
                 ) from None
 
 

@@ -46,6 +46,9 @@ class Parquet:
     def place(self, row: int) -> str:
         return f"row {row + 1}"
 
+    def check_rows(self) -> None:
+        """All rows of the format have a cell for every column."""
+
     def decimals(self, name: str) -> bool:
         """Whether a column holds decimals."""
         kind = self.file.schema_arrow.field(name).type

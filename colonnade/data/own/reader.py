@@ -50,9 +50,12 @@ def _read_table(file: OwnFile, folder: Path, *, like: tuple[Column, ...] | None 
     label, features = _choose(table, file, like)
     weight = file.weight if file.weight and like is None else None
     first = numbers_of(table, file.id, label, weight, features)
-    if not first.ids:
-        raise DataError(f"{path} has no rows: nothing follows the names of the columns")
     mistakes, labels, weights = Mistakes(path), None, None
+    with mistakes.one():
+        table.check_rows()
+    if not first.ids:
+        mistakes.tell()
+        raise DataError(f"{path} has no rows: nothing follows the names of the columns")
     ids, count = whole(first.ids), len(first.ids)
     with mistakes.one():
         check_ids(table, file.id, ids)

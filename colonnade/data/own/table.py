@@ -52,6 +52,11 @@ class TableFile(Protocol):
         """Where a person finds the row: "line 3"."""
         ...
 
+    def check_rows(self) -> None:
+        """Raise what was wrong with the form of rows when all were read last: these were skipped,
+        so that the mistakes of others can be found, too."""
+        ...
+
 
 def text(path: Path) -> IO[str]:
     if path.suffix.lower() == ".gz":
