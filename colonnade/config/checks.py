@@ -11,6 +11,7 @@ from colonnade import methods, models
 from colonnade.config.settings import FITS, Data, Deciding, Run
 from colonnade.errors import ConfigError, listed, unknown
 from colonnade.partition import Partition
+from colonnade.privacy.settings import Protect
 from colonnade.role.method import Method
 from colonnade.role.recipe import Recipe
 from colonnade.task.measures import problem as wrong_metric
@@ -119,6 +120,13 @@ def check_decision(decision: Deciding, run: Run, data: Data, problems: list[str]
             f"{chosen}: what is chosen needs predictions of validation rows, and with "
             "evaluate_every = 0 there are none: set evaluate_every = 1"
         )
+
+
+def check_protect(protect: Protect, method: Method, options: Any, problems: list[str]) -> None:
+    """Check that the method lets what is asked for be protected, whoever sends it."""
+    roles = [role for role, known in method.roles.items() if known.rows]
+    sent = {k.name: k for role in roles for k in method.sent_by(role, options, 2)}
+    problems += protect.problems(list(sent.values()), method.name)
 
 
 def check_partition(partition: Partition, given: Mapping[str, Any], problems: list[str]) -> None:

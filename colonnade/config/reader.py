@@ -17,6 +17,7 @@ from colonnade.data.own import OwnFile
 from colonnade.errors import ConfigError, InputError, MethodError, unknown
 from colonnade.partition import Partition
 from colonnade.plugin import Rule, approved
+from colonnade.privacy.settings import Protect
 from colonnade.role.method import Circumstances
 from colonnade.role.recipe import Recipe
 
@@ -26,6 +27,7 @@ TABLES = {
     "partition": Partition,
     "align": Alignment,
     "decision": Deciding,
+    "protect": Protect,
 }
 
 
@@ -102,6 +104,8 @@ def _build(
         _check_method(found, options, run, tables["data"], align, problems)
     if found is not None and found.method.network.model:
         checks.check_model(found.method, {"": recipe, **parties}, problems)
+    if found is not None and options is not None and tables["protect"] is not None:
+        checks.check_protect(tables["protect"], found.method, options, problems)
     if run is not None:
         checks.check_run(run, problems)
     if tables["data"] is not None:
@@ -130,6 +134,7 @@ def _build(
         align,
         tables["align"],
         tables["decision"],
+        tables["protect"],
     )
 
 

@@ -1,7 +1,7 @@
 """The settings of one run, as frozen dataclasses. `reader.py` makes them, `checks.py` checks them.
 
 method = "splitnn"            top level: what all parties share, and their default recipe
-[data] [partition] [checkpoint] [decision] [align]
+[data] [partition] [checkpoint] [decision] [align] [protect]
 [splitnn]                     the method's own options, in a table of its name
 [parties.bank]                what one party does differently
 """
@@ -21,6 +21,7 @@ from colonnade.align import KINDS, Alignment
 from colonnade.data.own import OwnFile
 from colonnade.partition import Partition
 from colonnade.plugin import Source, admitted
+from colonnade.privacy.settings import Protect
 from colonnade.role.recipe import Batching, Recipe
 from colonnade.role.stopping import VERDICT
 from colonnade.toml import Bounds
@@ -159,6 +160,7 @@ class Config:
     align: Alignment | None = None  # first find the rows that all parties have
     asked: Alignment = field(default_factory=Alignment)  # [align], even if the method matches none
     decision: Deciding = field(default_factory=Deciding)
+    protect: Protect = field(default_factory=Protect)  # what protects what
 
     @property
     def kinds(self) -> dict[str, Kind]:
@@ -206,6 +208,8 @@ class Config:
         tables[self.found.method.name] = plain(self.options)
         if self.align is not None:
             tables["align"] = plain(self.align)
+        if self.protect.given:  # a run without protection is what it was before there was any
+            tables["protect"] = plain(self.protect)
         if self.parties:
             tables["parties"] = {name: _portable(recipe) for name, recipe in self.parties.items()}
         if self.files:

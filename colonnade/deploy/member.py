@@ -23,6 +23,7 @@ from colonnade.deploy.records import Records, Say
 from colonnade.deploy.setup import Setup, party_of
 from colonnade.errors import ConfigError, DataError, RunError, Untrusted
 from colonnade.owner import private
+from colonnade.privacy.protection import protect
 from colonnade.results import folder as folders
 from colonnade.results.observer import Observer
 from colonnade.results.result import Result, read_json
@@ -68,6 +69,7 @@ def take_part(
                 while (start := session.next_start()) is not None:
                     party = _new_party(setup, start, records)
                     party.journal = run_journal(setup, journal, start.run)
+                    protect(party, settings.protect)
                     if not setup.elastic:  # where each goes on from its own
                         party.journal.check_start(start.label)
                     watch_rows(setup, party, journal, start.absent, start.run)

@@ -34,7 +34,8 @@ def open_journal(setup: Setup, folder: Path, manifest: Mapping[str, Any]) -> Jou
 def run_journal(setup: Setup, journal: Journal, run: str) -> RunJournal:
     """The same during one run, with the names of the party's own records."""
     if journal.simulated:
-        return RunJournal.simulated(lambda: journal, setup.name, setup.settings.run.seed)
+        noise_seed = setup.settings.protect.simulate_noise_seed
+        return RunJournal.simulated(lambda: journal, setup.name, noise_seed)
     return RunJournal(lambda: journal, run, one_spelling(setup.rows.names))
 
 
@@ -105,7 +106,7 @@ def check_head(journal: Journal, run: str, book: Ledger) -> None:
 def check_new(journal: Journal, run: str) -> None:
     """Refuse a run that this party has begun in another folder. The hub names runs, and what is
     counted under a name is not counted again."""
-    sorts = ("alignment", "ledger", "plan", "release", "steps")
+    sorts = ("alignment", "ledger", "plan", "release", "spent", "steps")
     known = any(True for sort in sorts for _ in journal.entries(sort, run=run))
     if known or any(str(e["key"]).startswith(counted_in(run)) for e in journal.entries("count")):
         raise JournalError(

@@ -40,6 +40,7 @@ from colonnade.deploy.setup import Setup, party_of
 from colonnade.errors import CodecError, DataError, MethodError, RunError
 from colonnade.owner import private
 from colonnade.partition import View
+from colonnade.privacy.protection import protect
 from colonnade.results import folder as folders
 from colonnade.results.prediction import Prediction, made
 from colonnade.results.result import read_json
@@ -132,6 +133,7 @@ def predict(
         while (start := session.next_start()) is not None:
             party = _party(setup, saved, task)
             party.journal = run_journal(setup, journal, run_of(start.run, party))
+            protect(party, settings.protect)
             watch_rows(setup, party, journal, start.absent)
             if settings.signs:
                 party.identity = setup.identity(f"predict {start.run} attempt {start.attempt}")

@@ -6,6 +6,7 @@ counts.py     counts per record, booked ahead
 steps.py      the steps that were begun, and with whom
 met.py        the rows that were evaluated, and by whom
 releases.py   what was released within a privacy budget
+spendings.py  what protections have spent on records
 run.py        what one run of the party uses of it
 """
 
@@ -15,6 +16,7 @@ from colonnade.journal.met import Meetings
 from colonnade.journal.records import Names
 from colonnade.journal.releases import Releases
 from colonnade.journal.run import RunJournal
+from colonnade.journal.spendings import Spending, Spendings
 from colonnade.journal.steps import Steps
 
 __all__ = [
@@ -24,6 +26,8 @@ __all__ = [
     "Names",
     "Releases",
     "RunJournal",
+    "Spending",
+    "Spendings",
     "Steps",
     "Tally",
     "default_place",

@@ -1,8 +1,9 @@
 """A party's journal as one run sees it: what its role, its gate and its session may use of it.
 
 A run of strangers has the party's own journal. A simulation has one inside its run folder, which
-counts for nobody and is made only when something is written. Its secrets follow from the seed, so
-that a run repeats itself: there is one trust domain, in which nothing could be hidden anyway.
+counts for nobody and is made only when something is written, or a secret is asked for. There, too,
+secrets are drawn by the operating system, unless the settings give a seed for them: then a run
+repeats itself, and nothing that they make protects anybody.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from colonnade.journal.counts import Tally
 from colonnade.journal.journal import Journal
 from colonnade.journal.records import Names
 from colonnade.journal.releases import Releases
+from colonnade.journal.spendings import Spendings
 
 SIMULATED = "journal"  # the folder in a simulation's run folder
 
@@ -41,15 +43,21 @@ class RunJournal:
         self._opened, self.run, self._ids, self._root = opened, run, ids, root
 
     @classmethod
-    def simulated(cls, opened: Callable[[], Journal], party: str, seed: int) -> RunJournal:
-        """Of a party of a simulation, whose journal lies in a run folder."""
-        return cls(opened, "", (), f"colonnade simulation {seed} {party}".encode())
+    def simulated(
+        cls, opened: Callable[[], Journal], party: str, noise_seed: int | None = None
+    ) -> RunJournal:
+        """Of a party of a simulation, whose journal lies in a run folder.
+
+        noise_seed  from which its secrets follow; None: they are drawn
+        """
+        root = "" if noise_seed is None else f"colonnade simulation {noise_seed} {party}"
+        return cls(opened, "", (), root.encode())
 
     @classmethod
-    def in_folder(cls, run: Path, party: str, seed: int) -> RunJournal:
+    def in_folder(cls, run: Path, party: str, noise_seed: int | None = None) -> RunJournal:
         """Of one of the parties that live in this process."""
         place = run / SIMULATED / party
-        return cls.simulated(lambda: Journal(place, simulated=True), party, seed)
+        return cls.simulated(lambda: Journal(place, simulated=True), party, noise_seed)
 
     @cached_property
     def journal(self) -> Journal:
@@ -72,6 +80,10 @@ class RunJournal:
     def releases(self, records: Names) -> Releases:
         """What was released of these records within a budget, in all runs."""
         return Releases(self.journal, self.run, records)
+
+    def spendings(self, records: Names) -> Spendings:
+        """What was spent on these records by all that protects them, in all runs."""
+        return Spendings(self.journal, self.run, records)
 
     def check_start(self, label: str | None) -> None:
         """Refuse to begin from nothing (no label) what has released something: it would learn

@@ -59,7 +59,13 @@ from colonnade.role.method import About, Membership, Method, Network, Role, RowR
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
-EXTRACTOR = Kind("extractor", None, dtype="any", reveals="W_e^1, and through it the server's tile")
+EXTRACTOR = Kind(
+    "extractor",
+    None,
+    dtype="any",
+    reveals="W_e^1, and through it the server's tile",
+    carries="models",
+)
 NEXT = Kind("next", None, reveals="nothing: it asks for the next maps", paces=True, about="nothing")
 
 

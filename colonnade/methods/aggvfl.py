@@ -37,11 +37,17 @@ from colonnade.role.party import Party
 from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer
 
-SCORES = Kind("scores", ("batch", "classes"), reveals="what the sender alone would predict")
+SCORES = Kind(
+    "scores",
+    ("batch", "classes"),
+    reveals="what the sender alone would predict",
+    carries="features",
+)
 GRADIENT = Kind(
     "gradient",
     ("batch", "classes"),
     reveals="the labels: softmax minus one-hot, or twice the error",
+    carries="labels",
 )
 
 

@@ -42,10 +42,20 @@ from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer, Value
 
 EMBEDDING = Kind(
-    "embedding", None, dtype="any", reveals="the sender's features, through C(h_k)", about="batch"
+    "embedding",
+    None,
+    dtype="any",
+    reveals="the sender's features, through C(h_k)",
+    about="batch",
+    carries="features",
 )
 GRADIENT = Kind(
-    "gradient", None, dtype="any", reveals="the labels, through C(dL/dh_k)", about="batch"
+    "gradient",
+    None,
+    dtype="any",
+    reveals="the labels, through C(dL/dh_k)",
+    about="batch",
+    carries="labels",
 )
 VIEW = Kind(  # the top is told at every step: counted as of the batch
     "view",
@@ -53,6 +63,7 @@ VIEW = Kind(  # the top is told at every step: counted as of the batch
     dtype="any",
     reveals="the top and all others' features, through C(h_j)",
     about="batch",
+    carries="features",
 )
 
 

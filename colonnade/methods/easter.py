@@ -59,17 +59,48 @@ from colonnade.role.party import Party
 from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer
 
-EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="the sender's features, through h_k")
-GLOBAL = Kind("global_embedding", ("batch", "dim"), reveals="what all embeddings are together")
-PREDICTION = Kind("prediction", ("batch", "classes"), reveals="what the sender's p_k makes of E")
+EMBEDDING = Kind(
+    "embedding",
+    ("batch", "dim"),
+    reveals="the sender's features, through h_k",
+    carries="features",
+)
+GLOBAL = Kind(
+    "global_embedding",
+    ("batch", "dim"),
+    reveals="what all embeddings are together",
+    carries="features",
+)
+PREDICTION = Kind(
+    "prediction",
+    ("batch", "classes"),
+    reveals="what the sender's p_k makes of E",
+    carries="released",
+)
 GRADIENT = Kind(
     "gradient",
     ("batch", "classes"),
     reveals="every label: where dL_k/dR_k is negative, or by its size",
+    carries="labels",
 )
-HEAD_GRADIENT = Kind("head_gradient", ("batch", "dim"), reveals="the sender's p_k, through dL_k/dE")
-JOINT_GRADIENT = Kind("joint_gradient", ("batch", "dim"), reveals="all heads, through Σ_k dL_k/dE")
-MEAN = Kind("mean_embedding", ("dim",), reveals="the sender's mean embedding over its training")
+HEAD_GRADIENT = Kind(
+    "head_gradient",
+    ("batch", "dim"),
+    reveals="the sender's p_k, through dL_k/dE",
+    carries="released",
+)
+JOINT_GRADIENT = Kind(
+    "joint_gradient",
+    ("batch", "dim"),
+    reveals="all heads, through Σ_k dL_k/dE",
+    carries="labels",
+)
+MEAN = Kind(
+    "mean_embedding",
+    ("dim",),
+    reveals="the sender's mean embedding over its training",
+    carries="features",
+)
 
 
 @dataclass(frozen=True)

@@ -58,7 +58,7 @@ from colonnade.role.seeds import derive
 from colonnade.toml import Bounds, check_bounds
 from colonnade.wire import Kind, Peer
 
-BLOCK = Kind("block", None, reveals="what all public parts have learnt together")
+BLOCK = Kind("block", None, reveals="what all public parts have learnt together", carries="models")
 SERVER, LOCAL = "server", "local"
 
 Count = Annotated[int, Bounds(least=1)]

@@ -58,8 +58,22 @@ from colonnade.role.party import Party
 from colonnade.role.seeds import derive
 from colonnade.wire import Kind, Peer
 
-HEAD = Kind("head", None, reveals="what θ_i learnt from the sender's rows", dtype="any", late=True)
-GLOBAL = Kind("global_head", None, reveals="what all heads are together", dtype="any", late=True)
+HEAD = Kind(
+    "head",
+    None,
+    reveals="what θ_i learnt from the sender's rows",
+    dtype="any",
+    late=True,
+    carries="models",
+)
+GLOBAL = Kind(
+    "global_head",
+    None,
+    reveals="what all heads are together",
+    dtype="any",
+    late=True,
+    carries="models",
+)
 SERVER = "server"
 ONE_HEAD = (
     "All clients need one θ: with a cut the same model and width behind it, else [jovefl] dim and "

@@ -42,11 +42,13 @@ MAPS = Kind(
     "maps",
     ("batch", "channels", "height", "width"),
     reveals="the sender's tiles: a decoder gives them back, the better the earlier the cut",
+    carries="features",
 )
 GRADIENT = Kind(
     "gradient",
     ("batch", "channels", "height", "width"),
     reveals="the labels, through dL/dH^k",
+    carries="labels",
 )
 
 

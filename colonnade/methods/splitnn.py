@@ -34,8 +34,15 @@ from colonnade.role.party import Party
 from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer
 
-EMBEDDING = Kind("embedding", ("batch", "dim"), reveals="the sender's features, through h_k")
-GRADIENT = Kind("gradient", ("batch", "dim"), reveals="the labels, through dL/dh_k")
+EMBEDDING = Kind(
+    "embedding",
+    ("batch", "dim"),
+    reveals="the sender's features, through h_k",
+    carries="features",
+)
+GRADIENT = Kind(
+    "gradient", ("batch", "dim"), reveals="the labels, through dL/dh_k", carries="labels"
+)
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,7 @@ MASKED = Kind(
     randomised=True,
     host=True,
     about="batch",
+    carries="features",
 )
 WEAKLY_MASKED = replace(
     MASKED,

@@ -4,6 +4,7 @@
     laplace           its perturbation: additive noise, Laplace(0, b)
     secret_laplace    the same noise from a secret, for a receiver that knows everything else
     secret_gaussian   N(0, σ²) from a secret, each row's own
+    gaussian          N(0, 1) from a secret, for a whole message
     ppm               FedEmb's Eq. 4: the relative change, in L1
 
 **Heuristics: no guarantee follows from b or from PPM.** A guarantee needs noise fitted to how much
@@ -29,8 +30,7 @@ SECRET_BYTES = 32
 
 
 def secret_of(me: Party, *, lasting: bool = False) -> bytes:
-    """32 bytes for noise that only this party has, in this run, or in all runs and predictions; in
-    a simulation they follow from the seed, so that it repeats itself."""
+    """32 bytes for noise that only this party has, in this run, or in all runs and predictions."""
     if me.journal is None:
         raise ColonnadeError(f"'{me.name}' has no journal: only a run gives it one")
     return me.journal.secret("noise", lasting=lasting)
@@ -79,6 +79,20 @@ def secret_laplace(x: Tensor, scale: float | Tensor, secret: bytes, number: int 
     drawn = _drawn(secret, context, 8 * x.numel())
     words = torch.frombuffer(drawn, dtype=torch.int64).reshape(x.shape) & 2**63 - 1
     return _added(x, scale, words)
+
+
+def gaussian(shape: Sequence[int], secret: bytes, context: str) -> Tensor:
+    """N(0, 1) noise, float64, from a secret and a context alone: two of 53 random bits each."""
+    count = math.prod(shape)
+    pairs = (count + 1) // 2
+    drawn = _drawn(secret, json.dumps(["normal", context]), 16 * pairs)
+    words = (
+        torch.frombuffer(drawn, dtype=torch.int64) if pairs else torch.empty(0, dtype=torch.int64)
+    )
+    uniform = ((words >> 11) & (2**53 - 1)).double().add_(0.5) * 2.0**-53
+    distance, angle = (-2 * uniform[:pairs].log()).sqrt(), 2 * math.pi * uniform[pairs:]
+    both = torch.cat([distance * angle.cos(), distance * angle.sin()])
+    return both[:count].reshape(tuple(shape))
 
 
 def secret_gaussian(x: Tensor, sigma: float, secret: bytes, names: Sequence[str]) -> Tensor:

@@ -34,7 +34,7 @@ from colonnade.task.measures import MEASURES
 KEYS = frozenset(
     ("history", "scores", "decision", "spent", "remarks", "weights_sha256", "task", "warnings")
 )
-OPTIONAL = frozenset(("stopping",))
+OPTIONAL = frozenset(("stopping", "protected"))
 # In the metrics of a split: what only they may tell whose predictions count, and what nobody tells
 RESERVED = ("measures", "curves", "confusion", "confusion_party")
 DERIVED = ("accuracy", "metric", "value", "absent", "absent_value")
@@ -62,6 +62,7 @@ def account(party: Party, holder: str, wish: Deciding | None = None) -> dict[str
     for name, number in party.figures.items():
         scores.setdefault("test", {})[name] = {party.name: number}
     stopping = party.stopping.told()
+    protected = party.protection.told() if party.protection is not None else {}
     return {
         "history": party.history,
         "scores": scores,
@@ -69,7 +70,9 @@ def account(party: Party, holder: str, wish: Deciding | None = None) -> dict[str
         "spent": dict(party.spent),
         "remarks": list(party.remarks),
         "weights_sha256": party.kept.sha256(),
-    } | ({"stopping": stopping} if stopping else {})
+        **({"stopping": stopping} if stopping else {}),
+        **({"protected": dict(protected)} if protected else {}),
+    }
 
 
 def _shares(
@@ -156,6 +159,7 @@ def check(told: Mapping[str, Any], who: Speaker) -> Mapping[str, Any]:
             shape.texts(told[key], key, TEXTS)
         _check_task(told["task"])
         _check_stopping(told.get("stopping"), who)
+        shape.protections(told.get("protected", {}), "protected")
         digest = told["weights_sha256"]
         if not (isinstance(digest, str) and re.fullmatch("[0-9a-f]{64}", digest)):
             raise shape.Unfit("weights_sha256 is not a digest")

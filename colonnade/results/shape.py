@@ -62,3 +62,16 @@ def loggable(value: object, where: str) -> None:
 def count(value: object, where: str, most: int, least: int = 1) -> None:
     if type(value) is not int or not least <= value <= most:
         raise Unfit(f"{where} is not a whole number from {least} to {most}")
+
+
+def protections(value: object, where: str) -> None:
+    """What protects a party, in plain values: {"embeddings": {"epsilon": 8.0, "claim": "…"}}."""
+    for part, told in table(value, where, 8).items():
+        name(part, where)
+        for key, item in table(told, where, 32).items():
+            name(key, where)
+            for one in item if isinstance(item, list) and len(item) <= 100 else [item]:
+                if isinstance(one, str):
+                    texts([one], where, 1)
+                else:
+                    loggable(one, where)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from colonnade.config import Config
+from colonnade.privacy.settings import Protect
 from colonnade.results import folder as folders
 from colonnade.results.account import attributed, judge_of
 from colonnade.results.environment import environment
@@ -115,6 +116,7 @@ class ResultFile:
             ),
             **({} if decision is None else {"decision": decision}),
             **_stopped(accounts, self.holder),
+            **_protected(accounts, settings.protect),
             "history": rows_of_training,
             "wire": dict(wire),
             "timing": self._timing(accounts, rows_of_training, setup, judge),
@@ -169,6 +171,14 @@ def _stopped(accounts: Accounts, holder: str) -> dict[str, Any]:
         return {}
     first = found.get(holder) or next(iter(found.values()))
     return {"stopping": {**first, **({"parties": found} if len(found) > 1 else {})}}
+
+
+def _protected(accounts: Accounts, how: Protect) -> dict[str, Any]:
+    """What protected each party; each speaks for itself."""
+    found = {p: dict(told["protected"]) for p, told in accounts.items() if told.get("protected")}
+    if not (found or how.given):
+        return {}
+    return {"privacy": {"simulated": how.simulate_noise_seed is not None, "parties": found}}
 
 
 def add_metrics(result: Result, found: Mapping[str, Mapping[str, Any]]) -> Result:

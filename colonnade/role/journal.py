@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from colonnade.journal import Names, Releases
+from colonnade.journal import Names, Releases, Spendings
 from colonnade.journal.counts import Tally
 
 
@@ -25,6 +25,10 @@ class OwnJournal(Protocol):
 
     def releases(self, records: Names) -> Releases:
         """What was released of these records within a budget, in all runs."""
+        ...
+
+    def spendings(self, records: Names) -> Spendings:
+        """What was spent on these records by all that protects them, in all runs."""
         ...
 
     def names(self, numbers: Tensor, rows: Tensor) -> Names:

@@ -278,6 +278,8 @@ def bind(
             arguments.append(more[parameter])
         else:
             arguments.append(_peers(parameter, program.__name__, me.name, cast, wire, absent))
+    if me.protection is not None:
+        me.protection.begin(me)
     me.stopping.begin(absent)
     dim = getattr(options, "dim", None)
     me.checks.know({"dim": dim} if isinstance(dim, int) else {})

@@ -27,6 +27,7 @@ from colonnade.role.identity import Identity
 from colonnade.role.journal import OwnJournal
 from colonnade.role.kept import Kept
 from colonnade.role.progress import Progress, Stopped
+from colonnade.role.protection import Protection
 from colonnade.role.recipe import Recipe, Schedule, make_optimizer
 from colonnade.role.seeds import derive
 from colonnade.role.stopping import Stopping
@@ -69,6 +70,7 @@ class Party:
         self.kept = Kept(recipe, device)  # modules and optimisers, by name
         self.stopping = Stopping()  # the best epoch so far, if the run stops by itself
         self.identity: Identity | None = None  # its signing key, if the method needs one
+        self.protection: Protection | None = None  # of what it sends; set by the run
         self.journal: OwnJournal | None = None  # what it must not forget; set by the run
         self.at_hand: RowsAtHand | None = None  # the rows that it works on: its gate counts them
         self.fewest = 0  # rows of a batch, as its policy wants them: see check_spread

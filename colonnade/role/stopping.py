@@ -40,6 +40,7 @@ VERDICT = Kind(
     reveals="of the label holder's validation rows: whether this epoch is the best so far, and "
     "whether the training ends",
     host=True,
+    carries="labels",
 )
 JUDGES = "validation"  # the split that decides
 

@@ -15,6 +15,7 @@ from colonnade.assembly import Assembly, write_common
 from colonnade.config import Config
 from colonnade.errors import ColonnadeError
 from colonnade.journal import RunJournal
+from colonnade.privacy.protection import protect
 from colonnade.results import folder as folders
 from colonnade.results.account import account
 from colonnade.results.observer import Observer
@@ -56,7 +57,9 @@ def train(
         observer.note(damage)
     _identify(settings, parties, attempt)
     for party in parties.values():
-        party.journal = RunJournal.in_folder(folder, party.name, settings.run.seed)
+        noise_seed = settings.protect.simulate_noise_seed
+        party.journal = RunJournal.in_folder(folder, party.name, noise_seed)
+        protect(party, settings.protect)
         party.on_epoch, party.on_checkpoint = observer.epoch, checkpoints.save
     mail = local.Mailboxes(settings.kinds, book, settings.run.strict, recorder)
     status: Status = "failed"

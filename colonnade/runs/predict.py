@@ -38,6 +38,7 @@ from colonnade.errors import DataError, RunError, unknown
 from colonnade.journal import RunJournal
 from colonnade.owner import private
 from colonnade.partition import View
+from colonnade.privacy.protection import protect
 from colonnade.results import folder as folders
 from colonnade.results.prediction import Prediction, Truth, is_label, made
 from colonnade.results.result import read
@@ -407,7 +408,9 @@ class Trained:
             View.of(saved["view"]) if saved["view"] else None,
         )
         party.kept.load(saved["weights"])
-        party.journal = RunJournal.in_folder(self.path, name, run.seed)
+        noise_seed = self.config.protect.simulate_noise_seed
+        party.journal = RunJournal.in_folder(self.path, name, noise_seed)
+        protect(party, self.config.protect)
         return party
 
     def _task(self) -> Task:

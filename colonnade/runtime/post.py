@@ -1,8 +1,8 @@
 """One party's post: what leaves is checked and recorded before it goes; what comes is put together,
 checked and kept until its role asks for it. The same in one process and over a network.
 
-    out   1. its Kind allows it   2. the party's policy allows it   3. the ledger has it
-          4. the transport carries it
+    out   1. the party protects it   2. its Kind allows it   3. the party's policy allows it
+          4. the ledger has it   5. the transport carries it
     in    1. it belongs to this run and attempt, and is due   2. its size and shape are allowed,
           before memory is taken   3. its digest fits   4. its Kind allows it   5. the ledger has it
 
@@ -16,6 +16,7 @@ it, and all share one ledger with one row per message.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -167,6 +168,8 @@ class Post:
         me = self._me
         if receiver not in self._peers:
             raise KindError(f"'{me}' sent '{kind.name}' to '{receiver}', which is not a peer")
+        if party.protection is not None:
+            value = party.protection.applied(party, kind, value)
         phase, (_, epoch, step) = party.progress.phase, party.position
         # Rounds are those of training: keys agreed on again after a resume must not shift them.
         hop = party.progress.hop + (phase == "train" and not kind.paces)
@@ -174,6 +177,8 @@ class Post:
             me, receiver, kind, value, 0, phase, epoch, step, hop, party.progress.clock
         )
         lane, description, size = self._look(message)
+        if party.protection is not None and (how := party.protection.named(kind)):
+            description += f',"protected":{json.dumps(how)}'
         message.sequence = lane.count
         sealed = self._transport.seal(message, size)
         size, digest, _ = sealed

@@ -30,6 +30,7 @@ DTYPES: dict[str, torch.dtype] = {
     "uint64": torch.uint64,
     "bool": torch.bool,
 }
+CARRIES = ("", "features", "labels", "models", "released")
 DTYPE_NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -52,6 +53,9 @@ class Kind:
     varies      its dimensions may change from message to message, "batch" excepted.
     late        it may be received in another epoch or step than it was sent in.
     finite      it holds neither NaN nor infinity.
+    carries     what a protection must cover: "features" of the sender's rows; what is computed from
+                "labels"; "models" that were learnt from rows; "released": nothing that the sender
+                has not told before, or heard from others. Omitted: unknown.
     """
 
     name: str
@@ -65,6 +69,7 @@ class Kind:
     varies: bool = False
     late: bool = False
     finite: bool = True
+    carries: Literal["", "features", "labels", "models", "released"] = ""
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.replace("-", "_").isidentifier():
@@ -83,6 +88,10 @@ class Kind:
         if self.about not in ("", "batch", "training", "nothing"):
             raise KindError(
                 f"Kind '{self.name}': about = {self.about!r}; 'batch', 'training' or 'nothing'"
+            )
+        if self.carries not in CARRIES:
+            raise KindError(
+                f"Kind '{self.name}': carries = {self.carries!r}; one of {list(CARRIES[1:])}"
             )
         if not self.about:
             about = "batch" if "batch" in (self.shape or ()) else "training"

@@ -18,6 +18,7 @@ from colonnade.config import FITS, Checkpoint, Data, Deciding, Run
 from colonnade.errors import ConfigError
 from colonnade.models.registry import BUILDERS
 from colonnade.partition import Partition
+from colonnade.privacy.settings import Protect
 from colonnade.role.recipe import Recipe
 from colonnade.task.measures import MEASURES, SAID
 
@@ -30,6 +31,7 @@ SETTINGS: dict[str, type] = {
     "Partition": Partition,
     "Checkpoint": Checkpoint,
     "Decision": Deciding,
+    "Protect": Protect,
     **{name: methods.find(name).method.options for name in methods.BUILT_IN},
 }
 

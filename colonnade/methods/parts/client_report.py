@@ -16,19 +16,26 @@ from colonnade.privacy.grouping import Grouping
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
-EMBEDDINGS = Kind("group_embeddings", ("groups", "width"), reveals="l_m: features, by group")
-OUTPUTS = Kind("group_outputs", ("groups", "classes"), reveals="o_m: labels, by group")
+EMBEDDINGS = Kind(
+    "group_embeddings", ("groups", "width"), reveals="l_m: features, by group", carries="features"
+)
+OUTPUTS = Kind(
+    "group_outputs", ("groups", "classes"), reveals="o_m: labels, by group", carries="features"
+)
 WITHIN = "within (ε, δ) for each row's vector; not what the networks learnt from it"
 NOISY_EMBEDDINGS = replace(
     EMBEDDINGS, name="noisy_embeddings", reveals=f"l_m {WITHIN}", randomised=True
 )
 NOISY_OUTPUTS = replace(OUTPUTS, name="noisy_outputs", reveals=f"o_m {WITHIN}", randomised=True)
-PROPORTIONS = Kind("proportions", ("groups", "classes"), reveals="the labels of every group")
+PROPORTIONS = Kind(
+    "proportions", ("groups", "classes"), reveals="the labels of every group", carries="labels"
+)
 PUBLIC = Kind(
     "public_part",
     None,  # {"part": weights, "evaluations": a number, perhaps "rows": a number}
     reveals="what the public part has learnt; with widen also the number of rows",
     dtype="any",
+    carries="models",
 )
 KINDS = (EMBEDDINGS, OUTPUTS, NOISY_EMBEDDINGS, NOISY_OUTPUTS, PROPORTIONS, PUBLIC)
 

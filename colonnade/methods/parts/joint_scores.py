@@ -23,7 +23,9 @@ from colonnade.wire import Kind, Peer
 ROWS = Kind(
     "row_count", None, reveals="how many rows will be evaluated", dtype="any", about="nothing"
 )
-EMBEDDING = Kind("embedding", ("batch", "width"), reveals="evaluated rows, through f_m")
+EMBEDDING = Kind(
+    "embedding", ("batch", "width"), reveals="evaluated rows, through f_m", carries="features"
+)
 SCORES = Kind("scores", None, reveals="what u makes of the evaluated rows")
 KINDS = (ROWS, EMBEDDING, SCORES)
 MEASURES = {  # what reports say of the scores

@@ -27,13 +27,18 @@ from colonnade.wire import Kind, Peer, codec
 from colonnade.wire.kind import DTYPES
 
 SCALE = Kind(
-    "scale", ("channels",), reveals="the largest value in each channel of some maps", about="batch"
+    "scale",
+    ("channels",),
+    reveals="the largest value in each channel of some maps",
+    about="batch",
+    carries="features",
 )
 MAPS = Kind(
     "maps",
     ("batch", "channels", "height", "width"),
     dtype="any",
     reveals="the sender's tiles: a decoder gives them back, the better the earlier the cut",
+    carries="features",
 )
 ROWS = 1000  # of stored maps that are worked on at once
 

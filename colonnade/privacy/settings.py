@@ -1,0 +1,95 @@
+"""[protect]: what protects what, on which all parties agree. Nothing is protected by default.
+
+[protect]
+label_epsilon = 4          # of each label, once for all runs of its holder     privacy/labels.py
+embedding_epsilon = 8      # of each row's vectors, all of a run together       privacy/rows.py
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from colonnade.toml import Bounds
+from colonnade.wire import Kind
+
+DELTA = 1e-5
+
+
+@dataclass(frozen=True)
+class Protect:
+    """The settings of all protections; an ε of 0 protects nothing."""
+
+    # ε of every training and validation label: drawn once for all runs, and then kept
+    label_epsilon: Annotated[float, Bounds(least=0)] = 0.0
+    # How labels of classes are drawn: each alike, or the later ones among those likely by then
+    label_response: Literal["plain", "prior"] = "plain"
+    # Regression: the least and the largest label there can be, known without looking at labels
+    label_range: tuple[float, ...] = ()
+    # ε, at `delta`, of all vectors of one row that leave in a run: in training, and in evaluation
+    embedding_epsilon: Annotated[float, Bounds(least=0)] = 0.0
+    # The largest L2 norm of such a vector; longer ones are shortened
+    embedding_clip: Annotated[float, Bounds(above=0)] = 1.0
+    delta: Annotated[float, Bounds(above=0, below=1)] = DELTA
+    # In a simulation all noise follows from this number, so that a run repeats itself, and then
+    # protects nobody. None: it is drawn afresh
+    simulate_noise_seed: Annotated[int, Bounds(least=0)] | None = None
+
+    @property
+    def protects(self) -> bool:
+        """Whether anything is protected."""
+        return self.label_epsilon > 0 or self.embedding_epsilon > 0
+
+    @property
+    def given(self) -> bool:
+        """Whether the table differs from an empty one."""
+        return self != Protect()
+
+    def problems(self, sent: Sequence[Kind], method: str) -> list[str]:
+        """What is wrong with it in a run of this method, in which parties send these Kinds."""
+        found = []
+        low_high = self.label_range
+        if low_high and (len(low_high) != 2 or not low_high[0] < low_high[1]):
+            found.append(
+                f"protect.label_range = {list(low_high)}: give the least and the largest label, "
+                "such as [0, 100]"
+            )
+        if self.embedding_epsilon:
+            found += self._unprotected(sent, method)
+        return found
+
+    def _unprotected(self, sent: Sequence[Kind], method: str) -> list[str]:
+        """Why row vectors of a method cannot be protected."""
+        where = f"protect.embedding_epsilon = {self.embedding_epsilon:g}"
+        of_rows = [kind for kind in sent if kind.carries == "features"]
+        if not of_rows and not any(kind.carries == "" for kind in sent):
+            return [f"{where}: {method} sends no vectors of rows, so there is nothing to protect"]
+        return [
+            f"{where}: '{kind.name}' of {method} {why}. Omit embedding_epsilon, or take a method "
+            "whose vectors of rows can be protected, such as splitnn"
+            for kind in sent
+            if (why := _why_not(kind))
+        ]
+
+
+def of_rows(kind: Kind) -> bool:
+    """Whether it carries one vector of features for each row of the batch."""
+    shape = kind.shape or ()
+    return kind.carries == "features" and kind.about == "batch" and shape[:1] == ("batch",)
+
+
+def _why_not(kind: Kind) -> str:
+    """Why a Kind that leaves cannot be let go, or protected; empty: it can."""
+    if kind.about == "nothing":
+        return ""
+    if not kind.carries:
+        return (
+            "does not say what it carries, so it may carry features: declare it with carries = "
+            '"features", "labels", "models" or "released"'
+        )
+    if kind.carries == "models":
+        return "is learnt from rows and leaves as it is, which no noise on vectors covers"
+    if kind.carries == "features" and not (of_rows(kind) and kind.dtype.startswith("float")):
+        return "carries features and is not one vector of numbers for each row"
+    return ""

@@ -1,0 +1,35 @@
+"""What a party does to its messages and labels before anybody sees them; see privacy/protection.py.
+
+A role knows nothing of it. The party's post asks it for every message, and `bind` begins it, once
+the party's rows are those of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+from colonnade.wire import Kind, Value
+
+if TYPE_CHECKING:
+    from colonnade.role.party import Party
+
+
+class Protection(Protocol):
+    """All that protects one party in one run."""
+
+    def begin(self, me: Party) -> None:
+        """A role of this party begins, with the rows that it has now."""
+        ...
+
+    def applied(self, me: Party, kind: Kind, value: Value) -> Value:
+        """What leaves in place of a value; an error if it may not leave."""
+        ...
+
+    def named(self, kind: Kind) -> str:
+        """What protects this Kind, in a few words for the ledger; empty: nothing."""
+        ...
+
+    def told(self) -> Mapping[str, Any]:
+        """What the result says about it, by what is protected."""
+        ...
