@@ -143,11 +143,13 @@ def measured(
 
 
 def _with_intervals(rows: Scored, sure: bool, cells: int) -> dict[str, Interval]:
-    plain = {name: Interval(value) for name, value in measures(rows).items()}
-    if not sure:
-        return plain
+    if sure and cells <= CELLS:
+        return intervals(rows)
     names = names_for(rows.kind)
-    return plain | intervals(rows, names if cells <= CELLS else [n for n in QUICK if n in names])
+    quick = [name for name in QUICK if name in names] if sure else []
+    plain = measures(rows, [name for name in names if name not in quick])
+    found = {name: Interval(value) for name, value in plain.items()} | intervals(rows, quick)
+    return {name: found[name] for name in names}
 
 
 def _drawable(curve: Mapping[str, list[float]]) -> bool:

@@ -31,8 +31,8 @@ DRAWS, FEWEST_DRAWS = 500, 100
 CELLS = 20_000_000  # rows × classes × draws: fewer draws where there are more
 ROWS = 20_000  # that are drawn from: of more, as many of every class, the small classes whole
 FEWEST = 10  # rows; of fewer, no interval says anything
-TOGETHER = 10  # draws that are measured at once: what the caches hold
-SMALLEST = float(np.finfo(np.float64).eps)  # probability in a log loss, as scikit-learn has it
+TOGETHER = 10  # draws that are made at once
+HELD = 200_000  # rows × draws that are measured at once: what the caches hold
 
 Weighed = Callable[[Floats], dict[str, Floats]]  # (draws, rows) weights to (draws,) values
 
@@ -61,7 +61,8 @@ def intervals(
     some = rows if drawn is None else _part(rows, drawn)
     with np.errstate(all="ignore"):  # what overflows here is None in `values`
         measured = weighed(some, [name for name, value in values.items() if value is not None])
-        found = [measured(counts * some.weights) for counts in _draws(rows, drawn, generator)]
+        blocks = _blocks(_draws(rows, drawn, generator))
+        found = [measured(counts * some.weights) for counts in blocks]
     return {
         name: Interval(None)
         if value is None
@@ -152,6 +153,18 @@ def _draws(
         yield counts
 
 
+def _blocks(draws: Iterable[Floats]) -> Iterator[Floats]:
+    """The same, more of them at a time where there are few rows."""
+    block: list[Floats] = []
+    for counts in draws:
+        if block and (len(block) + 1) * counts.size > HELD:
+            yield np.concatenate(block)
+            block = []
+        block.append(counts)
+    if block:
+        yield np.concatenate(block)
+
+
 def _counts(draw: int, of: int, number: int, generator: np.random.Generator) -> NDArray[np.generic]:
     """How often each of `of` rows is among `draw` drawn ones, so divided that the mean is 1."""
     if draw != of:  # many rows stand behind each: one number for each instead of one for each draw
@@ -209,14 +222,9 @@ def _class_ways(rows: Scored, names: Collection[str]) -> list[Weighed]:
     return ways
 
 
-def _log_losses(rows: Scored) -> Floats:
-    chances = rows.scores[np.arange(len(rows.truth)), rows.truth] / rows.scores.sum(1)
-    return np.asarray(-np.log(np.clip(chances, SMALLEST, 1 - SMALLEST)))
-
-
 _EACH_ROW: Mapping[str, Callable[[Scored], Floats]] = MappingProxyType(
     {
-        "log_loss": _log_losses,
+        "log_loss": point.log_losses,
         "brier": point.squares,
         "accuracy": lambda rows: np.asarray(rows.truth == rows.decided, dtype=np.float64),
     }

@@ -1,7 +1,8 @@
 """How good predictions are: every measure by name, for two classes, many classes, and numbers.
 
-The values are scikit-learn's. What a measure cannot say about some rows (an AUC where only one
-class is present) is None: measuring never raises and never warns. `docs/reference/measures.md` has
+The values are those of scikit-learn, which takes a second to import and checks every array again,
+so it is not asked. What a measure cannot say about some rows (an AUC where only one class is
+present) is None: measuring never raises and never warns. `docs/reference/measures.md` has
 the definitions.
 """
 
@@ -10,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -24,6 +26,7 @@ CLASSES = (BINARY, MULTICLASS)
 
 RATE = 0.1  # the share of rows that `recall_at_rate` flags where nobody chooses another
 BINS = 15  # of the calibration error, as in Guo et al., "On calibration of modern networks" (2017)
+SMALLEST = float(np.finfo(np.float64).eps)  # probability in a log loss, as scikit-learn has it
 TOGETHER = 10  # rows in a bin or behind a point of a curve, at least: no point shows a single row
 
 Floats = NDArray[np.float64]
@@ -139,6 +142,20 @@ class Scored:
         said = self.positive if self.kind == BINARY else self.scores.argmax(1)
         return np.asarray(self.truth == said)
 
+    @cached_property
+    def levels(self) -> list[tuple[Floats, Floats]]:
+        """The weight of hits and of misses at every score, from the highest one down: of the
+        positive class, or of each of many, against the rest."""
+        codes = [self.positive] if self.kind == BINARY else range(self.scores.shape[1])
+        return [self._level(code) for code in codes]
+
+    def _level(self, code: int) -> tuple[Floats, Floats]:
+        order = np.argsort(-self.scores[:, code], kind="stable")
+        starts = np.flatnonzero(np.diff(self.scores[order, code], prepend=math.inf))
+        weights = self.weights[order]
+        hits = weights * (self.truth[order] == code)
+        return np.add.reduceat(hits, starts), np.add.reduceat(weights - hits, starts)
+
     @property
     def decided(self) -> Codes:
         """(rows,): the classes that the scores amount to."""
@@ -202,51 +219,52 @@ def measure(name: str, rows: Scored) -> float | None:
 
 
 def _each_class(
-    rows: Scored, value: Callable[[Any, Any, Any], float], *, weighted: bool, both: bool
+    rows: Scored, value: Callable[[Floats, Floats], float], *, weighted: bool, both: bool
 ) -> float | None:
     """A measure of two classes: of the positive one, or the mean over all, each against the rest.
 
     both  it needs rows of the class and others; classes without them do not count
     """
-    found, sizes = [], []
-    for code in [rows.positive] if rows.kind == BINARY else range(rows.scores.shape[1]):
-        hit = rows.truth == code
-        if not hit.any() or (both and hit.all()):
-            continue
-        found.append(value(hit, rows.scores[:, code], rows.weights))
-        sizes.append(rows.weights[hit].sum())
-    return float(np.average(found, weights=sizes if weighted else None)) if found else None
+    sums = [(hits.sum(), misses.sum()) for hits, misses in rows.levels]
+    counted = [n for n, (hits, misses) in enumerate(sums) if hits > 0 and (misses > 0 or not both)]
+    if not counted:
+        return None
+    found = [value(*rows.levels[n]) for n in counted]
+    return float(np.average(found, weights=[sums[n][0] for n in counted] if weighted else None))
+
+
+def _area(hits: Floats, misses: Floats) -> float:
+    """ROC AUC: a hit beats all misses below it, and half of those beside it."""
+    above = np.cumsum(misses)
+    below = above[-1] - above
+    return float((hits * (below + misses / 2)).sum() / (hits.sum() * above[-1]))
+
+
+def _precision(hits: Floats, misses: Floats) -> float:
+    """The mean over all hits of the precision at their score."""
+    found = np.cumsum(hits)
+    return float((hits * found / (found + np.cumsum(misses))).sum() / found[-1])
 
 
 def _auc(rows: Scored, weighted: bool = False) -> float | None:
-    from sklearn.metrics import roc_auc_score
-
-    def value(hit: Any, score: Any, weights: Any) -> float:
-        return float(roc_auc_score(hit, score, sample_weight=weights))
-
-    return _each_class(rows, value, weighted=weighted, both=True)
+    return _each_class(rows, _area, weighted=weighted, both=True)
 
 
 def _average_precision(rows: Scored, weighted: bool = False) -> float | None:
-    from sklearn.metrics import average_precision_score
+    return _each_class(rows, _precision, weighted=weighted, both=False)
 
-    def value(hit: Any, score: Any, weights: Any) -> float:
-        return float(average_precision_score(hit, score, sample_weight=weights))
 
-    return _each_class(rows, value, weighted=weighted, both=False)
+def log_losses(rows: Scored) -> Floats:
+    """(rows,): minus the logarithm of the probability of what is true."""
+    # Softmax in single precision misses a sum of 1 by 1e-7.
+    chances = rows.scores[np.arange(len(rows.truth)), rows.truth] / rows.scores.sum(1)
+    return np.asarray(-np.log(np.clip(chances, SMALLEST, 1 - SMALLEST)))
 
 
 def _log_loss(rows: Scored) -> float | None:
-    from sklearn.metrics import log_loss
-
-    sums = rows.scores.sum(1, keepdims=True)
-    if not (sums > 0).all():
+    if not (rows.scores.sum(1) > 0).all():
         return None
-    labels = np.arange(rows.scores.shape[1])
-    # Softmax in single precision misses a sum of 1 by 1e-7, which scikit-learn remarks upon.
-    return float(
-        log_loss(rows.truth, rows.scores / sums, labels=labels, sample_weight=rows.weights)
-    )
+    return float(np.average(log_losses(rows), weights=rows.weights))
 
 
 def squares(rows: Scored) -> Floats:
@@ -305,35 +323,35 @@ def _accuracy(rows: Scored) -> float:
     return float(np.average(rows.truth == rows.decided, weights=rows.weights))
 
 
+def _counted(rows: Scored) -> tuple[Floats, Floats, Floats]:
+    """By class, the weight of its rows, of those that are decided to be of it, and of both."""
+    decided, width = rows.decided, rows.scores.shape[1]
+    right = rows.weights * (decided == rows.truth)
+
+    def sums(codes: Codes, weights: Floats) -> Floats:
+        return np.asarray(np.bincount(codes, weights, width), dtype=np.float64)
+
+    return sums(rows.truth, rows.weights), sums(decided, rows.weights), sums(decided, right)
+
+
 def _balanced_accuracy(rows: Scored) -> float:
-    from sklearn.metrics import recall_score
-
-    # scikit-learn's balanced_accuracy_score, without its remark on classes that have no rows here
-    present = np.unique(rows.truth)
-    return float(
-        recall_score(
-            rows.truth,
-            rows.decided,
-            labels=present,
-            average="macro",
-            sample_weight=rows.weights,
-            zero_division=0,
-        )
-    )
+    truth, _, both = _counted(rows)
+    return float((both[truth > 0] / truth[truth > 0]).mean())
 
 
-def _decided(name: str, average: str = "macro") -> Callable[[Scored], float]:
+def _decided(name: str, weighted: bool = False) -> Callable[[Scored], float]:
     """F1, precision or recall: of the positive class, or the mean over all classes."""
 
     def value(rows: Scored) -> float:
-        import sklearn.metrics
-
-        score = getattr(sklearn.metrics, name)
+        truth, said, both = _counted(rows)
+        above = 2 * both if name == "f1" else both
+        below = {"f1": truth + said, "precision": said, "recall": truth}[name]
+        ratios = np.full_like(above, math.nan if rows.kind == BINARY else 0.0)
+        np.divide(above, below, out=ratios, where=below > 0)
         if rows.kind == BINARY:
-            of = {"labels": [rows.positive], "average": "macro", "zero_division": math.nan}
-        else:
-            of = {"average": average, "zero_division": 0}
-        return float(score(rows.truth, rows.decided, sample_weight=rows.weights, **of))
+            return float(ratios[rows.positive])
+        there = (truth > 0) | (said > 0)
+        return float(np.average(ratios[there], weights=truth[there] if weighted else None))
 
     return value
 
@@ -356,23 +374,19 @@ def _recall_at_rate(rows: Scored) -> float | None:
 
 
 def _rmse(rows: Scored) -> float:
-    from sklearn.metrics import root_mean_squared_error
-
-    return float(root_mean_squared_error(rows.truth, rows.scores, sample_weight=rows.weights))
+    return math.sqrt(np.average((rows.scores - rows.truth) ** 2, weights=rows.weights))
 
 
 def _mae(rows: Scored) -> float:
-    from sklearn.metrics import mean_absolute_error
-
-    return float(mean_absolute_error(rows.truth, rows.scores, sample_weight=rows.weights))
+    return float(np.average(np.abs(rows.scores - rows.truth), weights=rows.weights))
 
 
 def _r2(rows: Scored) -> float | None:
-    from sklearn.metrics import r2_score
-
     if np.ptp(rows.truth) == 0:
         return None
-    return float(r2_score(rows.truth, rows.scores, sample_weight=rows.weights))
+    around = rows.truth - np.average(rows.truth, weights=rows.weights)
+    missed = rows.weights @ (rows.scores - rows.truth) ** 2
+    return float(1 - missed / (rows.weights @ around**2))
 
 
 _VALUES: Mapping[str, Callable[[Scored], float | None]] = MappingProxyType(
@@ -386,12 +400,12 @@ _VALUES: Mapping[str, Callable[[Scored], float | None]] = MappingProxyType(
         "calibration_error": _calibration_error,
         "accuracy": _accuracy,
         "balanced_accuracy": _balanced_accuracy,
-        "f1": _decided("f1_score"),
-        "f1_weighted": _decided("f1_score", "weighted"),
-        "precision": _decided("precision_score"),
-        "precision_weighted": _decided("precision_score", "weighted"),
-        "recall": _decided("recall_score"),
-        "recall_weighted": _decided("recall_score", "weighted"),
+        "f1": _decided("f1"),
+        "f1_weighted": _decided("f1", weighted=True),
+        "precision": _decided("precision"),
+        "precision_weighted": _decided("precision", weighted=True),
+        "recall": _decided("recall"),
+        "recall_weighted": _decided("recall", weighted=True),
         "recall_at_rate": _recall_at_rate,
         "rmse": _rmse,
         "mae": _mae,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -318,3 +320,23 @@ def test_better_knows_the_direction_and_never_prefers_nothing() -> None:
 def test_a_measure_asks_only_for_its_own_rows() -> None:
     rows: Scored = scored(BINARY, [0, 1], [[0.6, 0.4], [0.3, 0.7]])
     assert measures(rows, ["auc"]) == {"auc": 1.0}
+
+
+MEASURED = """
+import sys
+from colonnade.task import intervals, measures
+for kind, truth, scores in (
+    ("binary", [0, 1] * 10, [[0.5, 0.5], [0.2, 0.8]] * 10),
+    ("regression", [1.0, 2.0] * 10, [1.5, 2.5] * 10),
+):
+    assert None not in intervals.intervals(measures.scored(kind, truth, scores)).values()
+sys.exit([name for name in sys.modules if name in ("sklearn", "scipy")] or 0)
+"""
+
+
+def test_measuring_does_not_wait_for_scikit_learn() -> None:
+    """A party in a process of its own would, at the end of every run."""
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
