@@ -36,7 +36,7 @@ class Me:
     """What a post office looks at of a party."""
 
     name, position = "shop", ("train", 1, 2)
-    at_hand, splits = None, ()
+    at_hand, splits, protection = None, (), None
     progress = SimpleNamespace(phase="train", hop=3, clock=0.0, position=position)
     checks = Checks("shop", None, progress)  # type: ignore[arg-type]
 
