@@ -242,6 +242,12 @@ def listed(names: Sequence[str], most: int = 10, *, quoted: bool = True) -> str:
     return ", ".join(f"'{name}'" if quoted else name for name in shown) + more
 
 
+def either(ways: Sequence[str]) -> str:
+    """Ways of which one may be taken: "a, b or c"."""
+    *first, last = ways
+    return f"{', '.join(first)} or {last}" if first else last
+
+
 def enumerated(problems: Sequence[str], where: str) -> str:
     """Mistakes one below the other; of very many, the first."""
     return _listed(list(problems), where)

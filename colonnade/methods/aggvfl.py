@@ -63,6 +63,12 @@ class AggVFL:
     # n_k of single parties.
     local_steps: Mapping[str, Annotated[int, Bounds(least=1)]] = field(default_factory=dict)
 
+    @property
+    def calmer(self) -> list[str]:
+        """What helps against a training that diverges: every party steps for the whole error, so
+        that K parties together go K times too far, and farther with every further step."""
+        return ['aggregate = "mean"'] if self.aggregate == "sum" else []
+
     def further(self, party: str) -> range:
         """The updates of a party after its first one on a batch."""
         return range(1, self.local_steps.get(party, self.steps))
@@ -71,6 +77,7 @@ class AggVFL:
 async def passive(me: Party, active: Peer, cfg: AggVFL) -> None:
     model = whole_network(me, cfg.dim)
     optimizer = me.optimizer(model)
+    me.checks.remedies += cfg.calmer
     for _ in me.epochs():
         for batch in me.batches():
             scores = model(batch.x)  # 1. class scores from its own embedding
@@ -91,6 +98,7 @@ async def passive(me: Party, active: Peer, cfg: AggVFL) -> None:
 async def active(me: Party, passives: list[Peer], cfg: AggVFL) -> None:
     models = [whole_network(me, cfg.dim)] if me.has_features else []
     optimizers = [me.optimizer(model) for model in models]
+    me.checks.remedies += cfg.calmer
     for _ in me.epochs():
         for batch in me.batches():
             own = [model(batch.x) for model in models]  # 1. class scores from its own embedding

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from colonnade.results.result import NOT_LOGGED, headline
-from colonnade.role.checks import REMEDY
 
 
 def history(
@@ -52,7 +51,7 @@ def divergence(rows: list[dict[str, Any]]) -> list[str]:
             if "loss" in numbers and numbers["loss"] is None and name not in found:
                 found[name] = (
                     f"the loss of '{name}' is not finite since epoch {row['epoch']}: the training "
-                    f"diverged; {REMEDY}"
+                    f"diverged; try a smaller lr, or clip_norm = 1"
                 )
     return list(found.values())
 

@@ -15,19 +15,18 @@ can know that.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
-from colonnade.errors import Diverged, KindError, Untrusted
+from colonnade.errors import Diverged, KindError, Untrusted, either
 from colonnade.role.progress import Progress
 from colonnade.wire import Kind, Message, Value
 from colonnade.wire.counting import RowsAtHand
 from colonnade.wire.kind import finite
 
 MOST_HOPS = 1 << 40  # messages in a chain; no run has so many
-REMEDY = "try a smaller lr, or clip_norm = 1"
 Seen = tuple[torch.Size, torch.dtype, int | None]
 
 
@@ -38,8 +37,16 @@ class Checks:
     progress  where it is
     """
 
-    def __init__(self, name: str, most: int | None, progress: Progress) -> None:
+    def __init__(
+        self,
+        name: str,
+        most: int | None,
+        progress: Progress,
+        remedies: Sequence[str] = ("a smaller lr", "clip_norm = 1"),
+    ) -> None:
         self.fed = False  # whether something of another party has reached its role
+        # What helps against a training that diverges; a role may add what its own options offer
+        self.remedies = list(remedies)
         self._name, self._most, self._progress = name, most, progress
         self._known: dict[str, int] = {}  # sizes of dimensions, whoever sends
         # By sender, receiver and Kind: what the first message was like, and what was right before.
@@ -62,7 +69,7 @@ class Checks:
             raise Diverged(
                 f"'{self._name}' does not send a '{kind.name}' that is not finite to '{receiver}', "
                 f"{self._place()}: its training has diverged, by itself or by what others sent. "
-                f"{REMEDY[0].upper()}{REMEDY[1:]}, or resume without the party that sends nonsense"
+                f"Try {either(self.remedies)}, or resume without the party that sends nonsense"
             )
         self._note_largest(receiver, kind, value)
 
@@ -155,15 +162,16 @@ class Checks:
             receiver, kind = next(k for k, v in self._largest.items() if not v.isfinite())
             raise Diverged(
                 f"'{self._name}' sent a '{kind}' that is not finite to '{receiver}', "
-                f"{self._place()} or before: the training has diverged; {REMEDY}"
+                f"{self._place()} or before: the training has diverged; try "
+                f"{either(self.remedies)}"
             )
         self._largest.clear()
         if self.fed and not all_finite(trained):
             raise Diverged(
                 f"the weights of '{self._name}', or its optimiser, are not finite, "
                 f"{self._place()}: its training has diverged, by itself or by what others sent. "
-                f"Nothing of it was saved; {REMEDY}, or resume without the party that sends "
-                "nonsense"
+                f"Nothing of it was saved; try {either(self.remedies)}, or resume without the "
+                "party that sends nonsense"
             )
 
 

@@ -28,7 +28,7 @@ from colonnade.role.journal import OwnJournal
 from colonnade.role.kept import Kept
 from colonnade.role.progress import Progress, Stopped
 from colonnade.role.protection import Protection
-from colonnade.role.recipe import Recipe, Schedule, make_optimizer
+from colonnade.role.recipe import Recipe, Schedule, make_optimizer, slower
 from colonnade.role.seeds import derive
 from colonnade.role.stopping import Stopping
 from colonnade.task import Task
@@ -66,7 +66,7 @@ class Party:
         self._weighed: tuple[Split, Split] | None = None
         self.progress = Progress(schedule, device, self.labelled)
         most = max(map(len, self.splits.values()), default=None)
-        self.checks = Checks(name, most, self.progress)  # of what it sends and is fed
+        self.checks = Checks(name, most, self.progress, slower(recipe))  # of messages
         self.kept = Kept(recipe, device)  # modules and optimisers, by name
         self.stopping = Stopping()  # the best epoch so far, if the run stops by itself
         self.identity: Identity | None = None  # its signing key, if the method needs one

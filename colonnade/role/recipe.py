@@ -82,6 +82,13 @@ def make_optimizer(
     return made
 
 
+def slower(recipe: Recipe) -> list[str]:
+    """What helps against a training that diverges."""
+    rate = recipe.lr or RATES[recipe.optimizer]
+    clipped = 0 < recipe.clip_norm <= 1
+    return [f"a smaller lr than {rate:g}", *([] if clipped else ["clip_norm = 1"])]
+
+
 def _clipping(most: float) -> Callable[[torch.optim.Optimizer, Any, Any], None]:
     """What an optimiser does before a step: scale its gradients down to a global norm."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 
 import colonnade
 from colonnade import assembly, config
-from colonnade.errors import InputError
+from colonnade.errors import Diverged, InputError
 from colonnade.methods.parts.mixture import Mixture
 from colonnade.methods.parts.scoring import accuracy_and_loss
 from colonnade.models import network
@@ -265,6 +266,81 @@ def test_numbers_are_learnt_with_every_option(
     # The bank's own columns make up half of the prices.
     assert found[-1]["bank"]["test_rmse"] < PRICES.std()
     assert not any("leak" in name for row in found for party in row.values() for name in party)
+
+
+def losses(result: Result) -> list[list[float]]:
+    """Of every party, epoch by epoch."""
+    rows = [row["parties"] for row in result.history]
+    return [[row[name]["loss"] for row in rows] for name in rows[0] if "loss" in rows[0][name]]
+
+
+@pytest.mark.parametrize("share", ["nothing", "heads", "networks"])
+def test_what_clients_share_of_numbers_depends_on_no_scale(share: str, tmp_path: Path) -> None:
+    """Labels in another unit are the same labels to every network."""
+    options = {"task": "regression", "jovefl": {"share": share}}
+    euros = run(tmp_path / "euros", PRICES, "jovefl", **options)
+    parts_of = run(tmp_path / "parts", PRICES / 1024, "jovefl", **options)
+    assert losses(euros) == losses(parts_of)
+    assert euros.weights_sha256 == parts_of.weights_sha256
+
+
+def test_the_mean_of_one_network_is_that_network_for_numbers(tmp_path: Path) -> None:
+    """What a loss does that nobody else has a part in, no averaging has done."""
+    tree = {"method": "jovefl", "task": "regression", "epochs": 4, "batch_size": 32, "name": "run"}
+    found = []
+    for share in ("nothing", "networks"):
+        whole = tree | {"jovefl": {"share": share, "same_start": True}}
+        alone = {"bank": (X, PRICES)}
+        found.append(colonnade.run(whole, parties=alone, out=tmp_path / share))
+    assert losses(found[0]) == losses(found[1])
+
+
+def clients(slopes: Mapping[str, list[float]]) -> dict[str, Any]:
+    """Clients with other rows, whose two columns mean what the slopes say."""
+    draw, found = np.random.default_rng(8), {}
+    for name, slope in slopes.items():
+        x = draw.normal(size=(ROWS, 2)).astype(np.float32)
+        found[name] = (x, 4000 + 900 * (x @ np.array(slope) + draw.normal(size=ROWS)))
+    return found
+
+
+@pytest.mark.parametrize("task", ["regression", "binary"])
+def test_whole_networks_have_a_mean_only_where_columns_mean_the_same(
+    task: str, tmp_path: Path
+) -> None:
+    """Otherwise it fits nobody, and losses rise as the rate falls: a client then hardly leaves the
+    mean. That is said."""
+    alike = clients({"bank": [1.0, 1.0], "shop": [1.0, 1.0], "post": [1.0, 1.0]})
+    other = clients({"bank": [1.0, -1.0], "shop": [-1.0, 1.0], "post": [1.0, 1.0]})
+    tree = {"method": "jovefl", "task": task, "epochs": 10, "batch_size": 32, "lr": 0.01}
+    last: dict[tuple[str, str], float] = {}
+    for named, parties in {"alike": alike, "other": other}.items():
+        if task == "binary":
+            parties = {name: (x, (y > 4000).astype(int)) for name, (x, y) in parties.items()}
+        for share in ("nothing", "networks"):
+            whole = tree | {"jovefl": {"share": share}}
+            result = colonnade.run(whole, parties=parties, out=tmp_path / f"{named}-{share}")
+            first, *_, last[named, share] = losses(result)[0]
+            said = [text for text in result.content["warnings"] if "the mean fits nobody" in text]
+            assert len(said) == (share == "networks")
+            assert last[named, share] < first or (named, share) == ("other", "networks")
+    assert last["alike", "networks"] < 1.2 * last["alike", "nothing"]
+    assert last["other", "networks"] > 1.5 * last["other", "nothing"]
+
+
+def test_sums_of_numbers_that_diverge_are_told_what_helps_and_it_does(tmp_path: Path) -> None:
+    """Each party steps for the whole error, and twice: together they step too far."""
+    options: dict[str, Any] = {"task": "regression", "epochs": 6}
+    with pytest.raises(Diverged) as caught:
+        run(tmp_path / "run", PRICES, "aggvfl", **options, aggvfl={"aggregate": "sum", "steps": 3})
+    said = 'ry a smaller lr than 0.05, clip_norm = 1 or aggregate = "mean"'
+    assert said in str(caught.value)
+    for place, (advice, way) in enumerate(
+        [({"lr": 0.01}, "sum"), ({"clip_norm": 1}, "sum"), ({}, "mean")]
+    ):
+        options["aggvfl"] = {"aggregate": way, "steps": 3}
+        result = run(tmp_path / f"{place}", PRICES, "aggvfl", **options, **advice)
+        assert result.history[-1]["parties"]["bank"]["test_rmse"] < PRICES.std()
 
 
 def test_a_loss_of_classes_is_refused_for_numbers(tmp_path: Path) -> None:

@@ -19,6 +19,11 @@ from colonnade.models.divided import Pair
 from colonnade.role.party import Party
 
 SHARED, ALONE = "shared", "alone"
+MEAN = (
+    "share = 'networks' averages whole networks, so column 1 must mean the same at all clients, "
+    "and so must every other; where they do not, the mean fits nobody and losses rise. Then choose "
+    "share = 'heads', which leaves every client a network of its own"
+)
 MEASURES = {  # what reports say of the scores
     "shared": "by the network whose head is shared",
     "alone": "by the network that never hears of others",
@@ -55,6 +60,8 @@ def measured(name: str, what: str) -> str:
 def chains_of(me: Party, pairs: Mapping[str, Pair], whole: bool) -> list[Chain]:
     """A party's networks with their optimisers; whole: embedding networks are shared as well."""
     chains = []
+    if whole and len(me.shape) == 1 and MEAN not in me.remarks:
+        me.remarks.append(MEAN)
     for name, layers in pairs.items():
         shared = nn.ModuleList(layers) if whole else layers[1]
         kept = "optimizer" if name == SHARED else f"{name} optimizer"
