@@ -15,6 +15,7 @@ file. docs/guides/data.md says how to open such a file.
 from __future__ import annotations
 
 import csv
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from pathlib import Path
@@ -59,12 +60,16 @@ def write(
     """
     check_free(out, overwrite)
     path, number = out or folder / NAME, 2
-    special = out is not None and out.exists() and not out.is_file()  # such as /dev/stdout
+    lines = _lines(predictions, truth or {})
     while True:
         try:
-            mode = "w" if overwrite or special else "x"
-            with path.open(mode, newline="", encoding="utf-8") as file:
-                csv.writer(file).writerows(_lines(predictions, truth or {}))
+            if out is not None and out.exists() and not out.is_file():  # such as /dev/stdout
+                with out.open("w", newline="", encoding="utf-8") as file:
+                    csv.writer(file).writerows(lines)
+            elif overwrite:
+                _whole(path.resolve(), lines)
+            else:
+                _new(path, lines)
             return path
         except FileExistsError:
             if out is not None:  # it has come since the check
@@ -72,6 +77,30 @@ def write(
             path, number = folder / f"predictions-{number}.csv", number + 1
         except OSError as error:
             raise RunError(f"{path} cannot be written: {error.strerror}") from None
+
+
+def _new(path: Path, lines: Iterator[Sequence[Any]]) -> None:
+    """Write a file that is not there yet, whoever else is looking for a free name."""
+    path.open("x").close()
+    try:
+        _whole(path, lines)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def _whole(path: Path, lines: Iterator[Sequence[Any]]) -> None:
+    """Write all lines or none: what is there stays until the new file is complete."""
+    with tempfile.NamedTemporaryFile(
+        "w", newline="", encoding="utf-8", dir=path.parent, prefix=f".{path.name}-", delete=False
+    ) as file:
+        try:
+            csv.writer(file).writerows(lines)
+            file.close()
+            Path(file.name).replace(path)
+        except BaseException:
+            Path(file.name).unlink(missing_ok=True)
+            raise
 
 
 def _lines(

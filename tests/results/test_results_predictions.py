@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -170,3 +171,24 @@ def test_nothing_is_overwritten_silently(tmp_path: Path) -> None:
         predictions_csv.write(found, tmp_path, out=tmp_path)
     with pytest.raises(RunError, match="cannot be written: No such file"):
         predictions_csv.write(found, tmp_path, out=tmp_path / "none" / "p.csv")
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_file_that_cannot_be_finished_leaves_everything_as_it_was(
+    overwrite: bool, tmp_path: Path
+) -> None:
+    old = predictions_csv.write({"bank": predicted(CHURN)}, tmp_path).read_text()
+    broken = replace(predicted(CHURN), names=("person 0",) * (ROWS - 1) + ("\ud800",))
+    with pytest.raises(UnicodeEncodeError):
+        predictions_csv.write({"bank": broken}, tmp_path, overwrite=overwrite)
+    assert [path.name for path in tmp_path.iterdir()] == ["predictions.csv"]
+    assert (tmp_path / "predictions.csv").read_text() == old
+
+
+def test_what_a_link_leads_to_is_overwritten_and_not_the_link(tmp_path: Path) -> None:
+    (tmp_path / "shared").mkdir()
+    real, link = tmp_path / "shared" / "real.csv", tmp_path / "link.csv"
+    real.write_text("older")
+    link.symlink_to(real)
+    predictions_csv.write({"bank": predicted(CHURN)}, tmp_path, out=link, overwrite=True)
+    assert link.is_symlink() and len(lines(real)) == ROWS
