@@ -9,6 +9,8 @@ SAMPLES := .pytest_cache/samples
 SUPPLY := $(VENV)/supply/bin
 # OpenMP threads that spin while they wait make a busy machine up to 100 times slower.
 export OMP_WAIT_POLICY ?= PASSIVE
+# The cores are taken by test processes already: more threads in each make them wait for each other.
+check test test-long: export OPENBLAS_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help demo check test test-long lint bench sbom audit clean

@@ -7,6 +7,7 @@ make test-long   what is marked `long`: chaos, NVFlare, the longest trainings
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from pathlib import Path
 
 import pytest
 from nursery import Nursery
+from sklearn import datasets
 
 from colonnade.deploy import supervisor
 
@@ -82,6 +84,15 @@ def _ctrl_c_is_heard() -> None:
     """What a shell starts in the background ignores Ctrl-C, and so do its children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_runs() -> Iterator[None]:
+    """The digits are read once, and nothing here must outlive a power cut."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(datasets, "load_digits", functools.cache(datasets.load_digits))
+        patch.setattr(os, "fsync", lambda file: None)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

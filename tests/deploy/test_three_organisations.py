@@ -6,7 +6,7 @@ import csv
 import json
 import socket
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,8 +33,16 @@ def write_rows(path: Path, columns: slice, rows: range, labels: bool) -> None:
             writer.writerow([f"patient-{row}", *data.data[row, columns].tolist(), *label])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _quick_start(colonnade_path: str) -> Iterator[None]:
+    """`colonnade` comes from the nursery."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", colonnade_path)
+        yield
+
+
 def start(folder: Path, name: str, *more: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "colonnade", "party", "--name", name, "--quiet"]
+    command = ["colonnade", "party", "--name", name, "--quiet"]
     command += ["--federation", str(folder / "federation.toml"), "--keys", str(folder / name)]
     return subprocess.Popen(
         [*command, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

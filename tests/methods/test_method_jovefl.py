@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import copy
-import functools
 import json
 import math
-import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -53,15 +51,6 @@ NET: dict[str, Any] = {"model": "resnet8", "model_options": {"width": 0.25}}  # 
 RESNET = NET | {"batch_size": 50}  # fewer steps: they take their time
 MOVED = {"flip": True, "shift": 1}
 HELD = {"validation": 0.2}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _quick() -> Iterator[None]:
-    """Hundreds of runs: the digits are read once, and nothing here must outlive a power cut."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(datasets, "load_digits", functools.cache(datasets.load_digits))
-        patch.setattr(os, "fsync", lambda file: None)
-        yield
 
 
 def settings(options: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:

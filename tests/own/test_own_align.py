@@ -34,7 +34,9 @@ def kept(folder: Path) -> list[list[str]]:
         return list(csv.reader(file))
 
 
-@pytest.mark.parametrize("runtime", ["local", "process", "nvflare"])
+@pytest.mark.parametrize(
+    "runtime", ["local", "process", pytest.param("nvflare", marks=pytest.mark.long)]
+)
 def test_the_common_rows_alone(
     runtime: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

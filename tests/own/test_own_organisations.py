@@ -7,7 +7,7 @@ import json
 import shutil
 import socket
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,9 +26,17 @@ from colonnade.wire.policy import Policy
 PARTIES = ("bank", "shop")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _quick_start(colonnade_path: str) -> Iterator[None]:
+    """`colonnade` comes from the nursery."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", colonnade_path)
+        yield
+
+
 def start(folder: Path, name: str, *more: str, command: str = "party") -> subprocess.Popen[str]:
     file = [str(folder / "federation.toml")]
-    words = [sys.executable, "-m", "colonnade", command, "--name", name, *more]
+    words = ["colonnade", command, "--name", name, *more]
     words += ["--keys", str(folder / name), *(["--federation"] * (command == "party")), *file]
     pipe = subprocess.PIPE
     return subprocess.Popen(words, stdout=pipe, stderr=subprocess.STDOUT, text=True)

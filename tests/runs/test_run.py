@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from nursery import Nursery
 from sklearn.datasets import load_breast_cancer
 
 import colonnade
@@ -390,7 +391,9 @@ def test_a_run_that_failed_can_be_resumed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("after", [100, 500])
-def test_kill_9_and_resume_give_the_same_weights(tmp_path: Path, after: int) -> None:
+def test_kill_9_and_resume_give_the_same_weights(
+    nursery: Nursery, tmp_path: Path, after: int
+) -> None:
     """A real process, killed while it trains, with a ledger line torn in the middle."""
     tree = settings(epochs=20, checkpoint={"steps": 7})
     path = tmp_path / "config.toml"
@@ -399,8 +402,9 @@ def test_kill_9_and_resume_give_the_same_weights(tmp_path: Path, after: int) -> 
         '[data]\nname = "digits"\ntrain_rows = 256\ntest_rows = 50\n[checkpoint]\nsteps = 7\n'
     )
     whole = colonnade.run(tree, out=tmp_path / "whole")
-    command = [sys.executable, "-m", "colonnade.cli.main", "run", str(path), "--quiet"]
-    with subprocess.Popen([*command, "--out", str(tmp_path / "run")]) as process:
+    command = ["run", str(path), "--quiet"]
+    real = [sys.executable, "-m", "colonnade.cli.main", *command, "--out", str(tmp_path / "run")]
+    with subprocess.Popen(real) as process:
         book = tmp_path / "run" / "ledger.jsonl"
         deadline = time.monotonic() + 60
         while not (book.exists() and book.stat().st_size > after * 300):
@@ -411,7 +415,8 @@ def test_kill_9_and_resume_give_the_same_weights(tmp_path: Path, after: int) -> 
     assert not (tmp_path / "run" / "weights").exists()
     with book.open("ab") as file:
         file.write(b'{"row": 99')  # as a crash in the middle of a write leaves it
-    done = subprocess.run([*command, "--resume", str(tmp_path / "run")], check=False)
+    again = [*nursery.command(), *command, "--resume", str(tmp_path / "run")]
+    done = subprocess.run(again, check=False)
     assert done.returncode == 0
     resumed = json.loads((tmp_path / "run" / "result.json").read_text())
     assert resumed["weights_sha256"] == whole.weights_sha256

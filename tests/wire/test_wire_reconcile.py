@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from nursery import Nursery
 
 from colonnade.cli.main import main
 from colonnade.errors import RunError
@@ -39,14 +39,12 @@ Row = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def made(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The parties' folders of one real run, three processes, that no test changes."""
     folder = tmp_path_factory.mktemp("made")
     (folder / "three.toml").write_text(CONFIG)
     command = ["run", "three.toml", "--runtime", "process", "--out", "three", "--quiet"]
-    subprocess.run(
-        [sys.executable, "-m", "colonnade", *command], cwd=folder, check=True, timeout=120
-    )
+    subprocess.run([*nursery.command(), *command], cwd=folder, check=True, timeout=120)
     return folder / "three" / "parties"
 
 
