@@ -301,8 +301,11 @@ class Link:
             if event.life != self.life:
                 return
             self._open, self._open_bytes = self._open - 1, self._open_bytes - event.size
-            self._ahead.add(event.number)
-            while self._taken + 1 in self._ahead:
+            if event.number == self._taken + 1:
+                self._taken += 1
+            else:
+                self._ahead.add(event.number)
+            while self._ahead and self._taken + 1 in self._ahead:
                 self._taken += 1
                 self._ahead.remove(self._taken)
             self._taken_bytes += event.size

@@ -53,29 +53,45 @@ class Checks:
         self._first: dict[tuple[str, str, str], dict[str, int | torch.dtype]] = {}
         self._last: dict[tuple[str, str, str], Seen] = {}
         self._largest: dict[tuple[str, str], Tensor] = {}  # number on a GPU, by receiver and Kind
+        self._announced: dict[tuple[str, str], tuple[int, ...]] = {}  # last, by sender, Kind
 
     def know(self, sizes: Mapping[str, int]) -> None:
         """The sizes that dimensions of these names have at all parties."""
         self._known.update(sizes)
+        self._announced.clear()
 
     # ---- one message -------------------------------------------------------------------------
 
-    def sending(self, receiver: str, kind: Kind, value: Value, at_hand: RowsAtHand | None) -> None:
-        """Refuse to send what cannot be right; `at_hand` is what its role works on."""
+    def sending(
+        self,
+        receiver: str,
+        kind: Kind,
+        value: Value,
+        at_hand: RowsAtHand | None,
+        sound: bool = False,
+    ) -> None:
+        """Refuse to send what cannot be right.
+
+        at_hand  what its role works on
+        sound    the very same bytes were found to be finite before, for another receiver
+        """
         self._look(self._name, receiver, kind, value, at_hand)
         if not kind.finite:
             return
-        if not finite(value):
+        if not sound and not finite(value):
             raise Diverged(
                 f"'{self._name}' does not send a '{kind.name}' that is not finite to '{receiver}', "
                 f"{self._place()}: its training has diverged, by itself or by what others sent. "
                 f"Try {either(self.remedies)}, or resume without the party that sends nonsense"
             )
-        self._note_largest(receiver, kind, value)
+        if not isinstance(value, Tensor) or not value.is_cpu:
+            self._note_largest(receiver, kind, value)
 
     def announced(self, kind: Kind, shape: tuple[int, ...], sender: str) -> None:
         """Refuse a tensor of which nothing but the shape has come yet."""
         assert kind.shape is not None
+        if self._announced.get((sender, kind.name)) == shape:
+            return
         for dimension, size in zip(kind.shape, shape, strict=True):
             if dimension == "batch":
                 if self._most is not None and size > self._most:
@@ -87,6 +103,7 @@ class Checks:
                 known = self._known.get(dimension, size)
                 if size != known:
                     raise self._wrong(sender, self._name, kind, dimension, size, known)
+        self._announced[sender, kind.name] = shape
 
     def received(self, message: Message, at_hand: RowsAtHand | None) -> None:
         """Refuse what its role must not be fed; `at_hand` is what it works on."""

@@ -56,7 +56,8 @@ class Progress:
     @property
     def position(self) -> tuple[str, int, int]:
         """(phase, epoch, step) of the next step to take."""
-        return self._at, *self.place(self._at)
+        place = self._places.get(self._at)
+        return (self._at, 0, 0) if place is None else (self._at, place[0], place[1])
 
     def place(self, phase: str) -> tuple[int, int]:
         """(epoch, step) of the next step of a phase."""

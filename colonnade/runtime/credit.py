@@ -36,6 +36,7 @@ class Credit:
         self.needed: Collection[str] = ()  # whom the role waits for
         self.blocked = False  # this party waits for room at another
         self._unread: Counter[str] = Counter()  # whole messages, by sender
+        self._all = 0  # of all senders
         # Of each, by sender and Kind
         self._sizes: defaultdict[tuple[str, str], deque[int]] = defaultdict(deque)
         self._begun: Counter[str] = Counter()  # that have come of a message that has not ended
@@ -64,10 +65,14 @@ class Credit:
 
     def read(self, sender: str, kind: str) -> None:
         """The role has been given the first message of a Kind."""
-        self._unread[sender] -= self._sizes[sender, kind].popleft()
+        size = self._sizes[sender, kind].popleft()
+        self._unread[sender] -= size
+        self._all -= size
 
     def settle(self) -> None:
         """Acknowledge whatever there is room for by now."""
+        if not self._held:
+            return
         for sender, held in list(self._held.items()):
             while held and self._has_room(sender, held[0][1]):
                 event, _ = held.popleft()
@@ -78,6 +83,7 @@ class Credit:
     def recount(self, unread: Iterable[tuple[str, str, int]]) -> None:
         """Much of what lay unread is gone; these messages are left."""
         self._unread.clear()
+        self._all = 0
         self._sizes.clear()
         self._begun.clear()
         for sender, kind, size in unread:
@@ -89,6 +95,7 @@ class Credit:
     def _add(self, sender: str, kind: str, size: int) -> None:
         size += MESSAGE_BYTES
         self._unread[sender] += size
+        self._all += size
         self._sizes[sender, kind].append(size)
 
     def _check(self, sender: str, last: int, early: bool) -> None:
@@ -96,7 +103,9 @@ class Credit:
 
         Its receiver may wait for another message of it for any length of time.
         """
-        mine, all_ = self._unread[sender], self._unread.total()
+        if self._all + (self._begun.total() if early else 0) <= ALL_BYTES:
+            return
+        mine, all_ = self._unread[sender], self._all
         if early:
             mine, all_ = mine + self._begun[sender], all_ + self._begun.total()
         else:
@@ -110,8 +119,10 @@ class Credit:
     def _has_room(self, sender: str, early: bool) -> bool:
         if sender in self.needed and not early:
             return True
-        mine, all_ = self._unread[sender], self._unread.total()
+        mine, all_ = self._unread[sender], self._all
         if self.blocked and not early:
             return all_ <= ALL_BYTES or not mine
+        if not self._begun:
+            return mine <= PEER_BYTES and all_ <= ALL_BYTES
         begun, all_begun = self._begun[sender], self._begun.total()
         return mine + begun <= PEER_BYTES and all_ + all_begun <= ALL_BYTES

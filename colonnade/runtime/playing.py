@@ -21,6 +21,7 @@ class Playing:
 
     def __init__(self, session: Session, party: Party) -> None:
         self._session, self._party = session, party
+        self._begun: tuple[Any, ...] = ()  # the last step that was booked
 
     def put(self, receiver: str, kind: Kind, value: Value) -> None:
         """A role's message. To a peer that is away and may be so, it is not sent."""
@@ -41,10 +42,14 @@ class Playing:
     def _begin_step(self) -> None:
         """Before the first message of a step: no step meets two sets of members."""
         session, progress = self._session, self._party.progress
-        phase, epoch, step = progress.position
+        now = progress.position, session.away, progress.phase
+        if now == self._begun:
+            return
+        phase, epoch, step = now[0]
         if phase:
             evaluates = progress.phase == "eval"
             session.steps_taken.begin(phase, (epoch, step), session.away, evaluates)
+        self._begun = now
 
     def reaches(self, peer: str) -> bool:
         """Whether a message to this peer would go out at once, as far as events were taken in:
@@ -80,7 +85,8 @@ class Playing:
                     self._check_silence(wanted, began)
         finally:
             session.wanted, session.credit.needed = None, ()
-            session.say_going()
+            if session.wait_told:
+                session.say_going()
 
     def _accept(self, message: Message) -> Value:
         self._session.credit.read(message.sender, message.kind.name)

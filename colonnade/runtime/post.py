@@ -36,6 +36,7 @@ from colonnade.wire.ledger import describe
 
 LARGEST = 4 << 30  # bytes of one message
 NAME = 100  # letters of a name that others made up
+SMALL = 1 << 20  # bytes of a message that is kept in memory after it was sent
 KNOWN_SORTS = 1 << 16  # verdicts on tensors of one Kind, shape and dtype that are kept
 Bytes = bytes | memoryview
 
@@ -67,6 +68,7 @@ class Announced(NamedTuple):
 
     data: bytes
     head: Head
+    description: str = ""  # what the ledger says of such tensors, once one has come
 
 
 @dataclass(slots=True, eq=False)
@@ -99,6 +101,7 @@ class Parcel:
 
     key: tuple[Any, ...]
     memory: memoryview
+    head: Head | None
     filled: int = 0
 
 
@@ -130,6 +133,7 @@ class Post:
         self._in: dict[tuple[str, str], Lane] = {}  # by sender and Kind
         self._out: dict[tuple[str, str], Lane] = {}  # by receiver and Kind
         self._known: dict[tuple[Any, ...], Known] = {}
+        self._sound: Sealed | None = None  # the last small message that was found to be finite
         self.checks: Checks | None = None  # of the party whose role receives, once there is one
 
     def begin(self, run: int, attempt: int) -> None:
@@ -170,12 +174,11 @@ class Post:
             raise KindError(f"'{me}' sent '{kind.name}' to '{receiver}', which is not a peer")
         if party.protection is not None:
             value = party.protection.applied(party, kind, value)
-        phase, (_, epoch, step) = party.progress.phase, party.position
+        progress = party.progress
+        phase, (_, epoch, step) = progress.phase, progress.position
         # Rounds are those of training: keys agreed on again after a resume must not shift them.
-        hop = party.progress.hop + (phase == "train" and not kind.paces)
-        message = Message(
-            me, receiver, kind, value, 0, phase, epoch, step, hop, party.progress.clock
-        )
+        hop = progress.hop + (phase == "train" and not kind.paces)
+        message = Message(me, receiver, kind, value, 0, phase, epoch, step, hop, progress.clock)
         lane, description, size = self._look(message)
         if party.protection is not None and (how := party.protection.named(kind)):
             description += f',"protected":{json.dumps(how)}'
@@ -189,7 +192,8 @@ class Post:
             except Denied as denied:
                 self.ledger.deny(message, description, str(denied), turn.number)
                 raise
-        party.checks.sending(receiver, kind, value, party.at_hand)
+        party.checks.sending(receiver, kind, value, party.at_hand, sealed is self._sound)
+        self._sound = sealed if kind.finite and size <= SMALL else None
         told = None if digest is None else digest.hex()
         row = self.ledger.write(message, description, size, told, False, turn.number)
         lane.count += 1
@@ -248,11 +252,11 @@ class Post:
             return False
         parcel = self._parcels.get(part.sender)
         if parcel is None:
-            self._check_head(part, data, lane)
+            head = self._check_head(part, data, lane)
             if len(data) == part.size:  # all of it
-                self._close(part, data, lane, whole=True)
+                self._close(part, data, lane, head, whole=True)
                 return True
-            parcel = Parcel(_key(part), codec.room(part.size, bytes(data[:3])))
+            parcel = Parcel(_key(part), codec.room(part.size, bytes(data[:3])), head)
             self._parcels[part.sender] = parcel
         if parcel.key != _key(part):
             raise CodecError(
@@ -268,7 +272,7 @@ class Post:
         parcel.filled = end
         if end == part.size:
             del self._parcels[part.sender]
-            self._close(part, parcel.memory, lane, whole=False)
+            self._close(part, parcel.memory, lane, parcel.head, whole=False)
         return True
 
     def _due(self, part: Part) -> Lane | None:
@@ -293,7 +297,7 @@ class Post:
             )
         return lane
 
-    def _check_head(self, part: Part, data: memoryview, lane: Lane) -> None:
+    def _check_head(self, part: Part, data: memoryview, lane: Lane) -> Head | None:
         """What a message says about itself, before memory is taken for it."""
         if part.size > LARGEST:
             raise CodecError(
@@ -305,10 +309,11 @@ class Post:
             )
         kind = self._kinds[part.kind]
         if kind.shape is None:
-            return
+            return None
         head = self._head(part, data, kind, lane)
         if self.checks is not None:
             self.checks.announced(kind, head.shape, part.sender)
+        return head
 
     def _head(self, part: Part, data: memoryview, kind: Kind, lane: Lane) -> Head:
         """The head of a tensor that its Kind allows; one that came before is not read again."""
@@ -331,7 +336,9 @@ class Post:
         """A fault in the bytes of a message is its sender's."""
         return CodecError(f"'{part.sender}' sent a '{part.kind}' that is not a message: {fault}")
 
-    def _close(self, part: Part, data: memoryview, lane: Lane, whole: bool) -> None:
+    def _close(
+        self, part: Part, data: memoryview, lane: Lane, head: Head | None, whole: bool
+    ) -> None:
         digest = hashlib.sha256(data).digest()
         if digest != part.sha256:
             raise Untrusted(
@@ -339,7 +346,6 @@ class Post:
                 "on the way, or its sender is broken"
             )
         kind = self._kinds[part.kind]
-        head = None if kind.shape is None else self._head(part, data, kind, lane)
         try:
             if head is None:
                 value = codec.decode(data, adopt=not whole)
@@ -359,7 +365,7 @@ class Post:
             part.hop,
             0.0,
         )
-        _, description, _ = self._look(message)
+        description = self._described(message, lane, head)
         if kind.finite and not finite(value):
             raise KindError(
                 f"'{part.sender}' sent a '{part.kind}' that is not finite in epoch "
@@ -370,6 +376,15 @@ class Post:
             message.value = Packed(data)  # type: ignore[assignment]  # until it is taken
         lane.count += 1
         lane.queue.append(message)
+
+    def _described(self, message: Message, lane: Lane, head: Head | None) -> str:
+        """What the ledger says of it; a tensor with the head of the last one is like that one."""
+        last = lane.last
+        if head is None or last is None or last.head is not head:
+            return self._look(message)[1]
+        if not last.description:
+            lane.last = last = last._replace(description=self._look(message)[1])
+        return last.description
 
     def take(self, sender: str, kind: Kind) -> Message | None:
         """The next message, if it is there, in the order in which it was sent."""

@@ -256,8 +256,8 @@ class Sealing:
     def _read_on(self) -> None:
         """Take in the rows that were written since the last look."""
         _ = self._book.head  # reading the head writes all rows that still wait in memory
-        for entry in self._written:
-            self._note(self._traffic.add_written(entry))
+        for peer in dict.fromkeys(map(self._traffic.add_written, self._written)):
+            self._note(peer)
         self._written.clear()
 
     def _note(self, peer: str) -> None:

@@ -378,7 +378,7 @@ class Session:
                 return  # of a process that is gone, of a party that was left behind, or barred
             if isinstance(event.content, Part):
                 if self._accept(event, event.content):
-                    self.heard[event.link.peer] = time.monotonic()
+                    self.heard[event.link.peer] = self.moved
             else:
                 self.heard[event.link.peer] = time.monotonic()
                 event.link.took(event)

@@ -176,19 +176,24 @@ class Ledger:
     def _write_out(self) -> None:
         if not self._pending:
             return
-        self._append(_worded(number, *row) for number, row in enumerate(self._pending, self._count))
+        if len(self._pending) == 1:
+            self._append([_worded(self._count, *self._pending[0])])
+        else:
+            numbered = enumerate(self._pending, self._count)
+            self._append([_worded(number, *row) for number, row in numbered])
         if self._followed is not None:
             self._followed += self._pending
         self._pending.clear()
 
     def _append(self, rows: Iterable[str]) -> None:
         """Chain rows, which lack only the previous row's hash, and write them."""
-        lines: list[bytes] = []
+        lines, head = [], self._head
         for row in rows:
-            line = f'{row},"previous":"{self._head}"}}\n'.encode()
-            self._head = hashlib.sha256(line).hexdigest()
-            self._count += 1
+            line = f'{row},"previous":"{head}"}}\n'.encode()
+            head = hashlib.sha256(line).hexdigest()
             lines.append(line)
+        self._head = head
+        self._count += len(lines)
         if self._file is not None and lines:
             try:
                 text = b"".join(lines)
@@ -324,11 +329,12 @@ def _worded(
     digest: str | None,
 ) -> str:
     """A row without the previous row's hash."""
+    told = "null" if digest is None else f'"{digest}"'
     return (
         f'{{"row":{number},"attempt":{attempt},{description},'
         f'"sequence":{sequence},"phase":"{phase}","epoch":{epoch},"step":{step},'
         f'"hop":{hop},"bytes":{size},'
-        f'"sha256":{"null" if digest is None else chr(34) + digest + chr(34)}'
+        f'"sha256":{told}'
     )
 
 

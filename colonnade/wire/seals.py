@@ -52,7 +52,8 @@ class Chain:
 
     def add(self, text: str) -> None:
         """text: what SAID names of a message, as one list of JSON"""
-        self._heads.append(hashlib.sha256(self._heads[-1] + text.encode()).digest())
+        heads = self._heads
+        heads.append(hashlib.sha256(heads[-1] + text.encode()).digest())
 
     def head(self, count: int) -> str | None:
         """The running hash over the first messages; None where it is not known any more, or yet."""
@@ -98,6 +99,7 @@ class Traffic:
         self._me = me
         self._pairs: dict[tuple[str, int], Both] = {}
         self._sorts: dict[str, Sort] = {}
+        self._lanes: dict[tuple[str, int], tuple[Sort, Chain]] = {}  # by description and attempt
 
     def add(self, row: Mapping[str, Any]) -> str:
         """Count a row that was read; returns whom it was exchanged with, "" if no message was."""
@@ -112,12 +114,19 @@ class Traffic:
     def add_written(self, entry: Entry) -> str:
         """The same of a row that this process has written itself, without reading it again."""
         attempt, description, sequence, phase, epoch, step, _, size, digest = entry
-        sort = self._sorts.get(description) or self._sort(description)
-        if sort is None:
-            return ""
-        both = self.between(sort.peer, attempt)
+        lane = self._lanes.get((description, attempt))
+        if lane is None:
+            sort = self._sorts.get(description) or self._sort(description)
+            if sort is None:
+                return ""
+            both = self.between(sort.peer, attempt)
+            lane = sort, both.sent if sort.sent else both.received
+            if len(self._lanes) >= KNOWN_SORTS:
+                self._lanes.clear()
+            self._lanes[description, attempt] = lane
+        sort, chain = lane
         told = "null" if digest is None else f'"{digest}"'
-        (both.sent if sort.sent else both.received).add(
+        chain.add(
             f'[{sort.kind},{sequence},{sort.shape},{sort.dtype},"{phase}",{epoch},{step},{size},'
             f"{told}]"
         )
