@@ -178,6 +178,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "against.json")
     arguments = parser.parse_args()
+    content: dict[str, Any] = {"commit": commit(), "against": arguments.commit}
     found: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         place = Path(folder)
@@ -189,7 +190,6 @@ def main() -> None:
                 )
                 cpu = np.median(np.divide(found[-1]["now"]["cpu"], found[-1]["before"]["cpu"]))
                 print(f"sitting {number + 1}: CPU {cpu:.3f}", flush=True)
-    content: dict[str, Any] = {"commit": commit(), "against": arguments.commit}
     content |= {"steps": arguments.steps, "blocks": arguments.blocks}
     for what in ("cpu", "wall"):
         now, then = (np.array([one[side][what] for one in found]) for side in ("now", "before"))

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from colonnade.errors import CodecError
@@ -101,9 +101,9 @@ _PHASE_CODES = {name: code for code, name in enumerate(PHASES)}
 def pack(frame: Frame, *tail: bytes | memoryview) -> bytes:
     """A frame and, after a part, its bytes, as one message of the stream."""
     number, ack, pair, body = frame
+    if type(body) is Part:
+        return pack_part(number, ack, pair, body, tail)
     try:
-        if type(body) is Part:
-            return b"".join((*_pack_part(number, ack, pair, body), *tail))
         if type(body) is Control:
             word, content = body.word.encode(), body.content.encode()
             tag, packed = CONTROL, _CONTROL.pack(len(word), len(content)) + word + content
@@ -115,19 +115,29 @@ def pack(frame: Frame, *tail: bytes | memoryview) -> bytes:
             tag, packed = NOTHING, b""
         return b"".join((_HEAD.pack(tag, number, ack, pair), packed, *tail))
     except (struct.error, KeyError, UnicodeEncodeError) as error:
-        raise CodecError(f"{body!r:.200} does not fit a frame: {error}") from None
+        raise _unfit(body, error) from None
 
 
-def _pack_part(number: int, ack: int, pair: int, part: Part) -> tuple[bytes, ...]:
+def pack_part(
+    number: int, ack: int, pair: int, part: Part, tail: Sequence[bytes | memoryview]
+) -> bytes:
+    """The same of a part, as most frames are."""
     run, attempt, sender, receiver, kind, sequence, phase, epoch, step, hop, size, sha256, at = part
     if len(sha256) != DIGEST_BYTES:
         raise CodecError(f"a digest of {len(sha256)} bytes; {DIGEST_BYTES} are a SHA-256")
-    names = sender.encode(), receiver.encode(), kind.encode()
-    lengths = map(len, names)
-    code = _PHASE_CODES[phase]
-    numbers = run, attempt, sequence, epoch, step, hop, size, at
-    head = _HEAD_AND_PART.pack(PART, number, ack, pair, *numbers, sha256, code, *lengths)
-    return head, *names
+    try:
+        names = sender.encode(), receiver.encode(), kind.encode()
+        lengths = map(len, names)
+        code = _PHASE_CODES[phase]
+        numbers = run, attempt, sequence, epoch, step, hop, size, at
+        head = _HEAD_AND_PART.pack(PART, number, ack, pair, *numbers, sha256, code, *lengths)
+    except (struct.error, KeyError, UnicodeEncodeError) as error:
+        raise _unfit(part, error) from None
+    return b"".join((head, *names, *tail))
+
+
+def _unfit(body: Body, error: Exception) -> CodecError:
+    return CodecError(f"{body!r:.200} does not fit a frame: {error}")
 
 
 def _pack_hello(hello: Hello) -> bytes:

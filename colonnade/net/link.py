@@ -21,7 +21,17 @@ from queue import SimpleQueue
 from typing import Protocol
 
 from colonnade.errors import CodecError
-from colonnade.net.frame import FRAME_BYTES, PROTOCOL, Control, Frame, Hello, Part, pack, parse
+from colonnade.net.frame import (
+    FRAME_BYTES,
+    PROTOCOL,
+    Control,
+    Frame,
+    Hello,
+    Part,
+    pack,
+    pack_part,
+    parse,
+)
 
 WINDOW_BYTES = 8 << 20  # sent and not yet taken in by the peer
 WINDOW_FRAMES = 1024
@@ -251,7 +261,10 @@ class Link:
             if self._full(isinstance(body, Control)):
                 self._full_since = self._full_since or time.monotonic()
                 return False
-            data = pack(Frame(self._sent + 1, self._taken, self._stamp, body), *tail)
+            if isinstance(body, Part):
+                data = pack_part(self._sent + 1, self._taken, self._stamp, body, tail)
+            else:
+                data = pack(Frame(self._sent + 1, self._taken, self._stamp, body), *tail)
             self._sent += 1
             self._told = self._taken
             self._taken_bytes = 0
@@ -359,7 +372,7 @@ class Link:
                     )
                 self._drop_until(frame.ack)
                 return
-            if not isinstance(body, Part | Control):
+            if not isinstance(body, (Part, Control)):  # a union would be made for every frame
                 what = "an ack" if body is None else f"a {type(body).__name__}"
                 raise CodecError(f"'{self.peer}' sent {what} as a numbered frame")
             before = frame.number <= self._arrived or frame.number in self._early
