@@ -77,6 +77,11 @@ class Predicted:
     prediction: Prediction
     labels: list[str] | None
 
+    def only(self, rows: list[int]) -> Predicted:
+        """The same of some rows, in this order."""
+        labels = None if self.labels is None else [self.labels[row] for row in rows]
+        return Predicted(self.prediction.only(rows), labels)
+
 
 def rows_for(file: OwnFile | Path, party: str, run: Path, unfinished: bool = False) -> NewFile:
     """New rows of a party as its models take them."""
@@ -122,6 +127,7 @@ def predict(
     journal = open_journal(setup, run, manifest)
     session = connect(asked, journal, book, NoCheckpoints(), _NothingKept(), log, absent=absent)
     party: Party | None = None
+    order: list[int] | None = None
     with (
         closing(book),
         closing(journal),
@@ -144,10 +150,12 @@ def predict(
         keep_anchor(run, journal)
     if party is not None and COMMON in party.state:
         file = file.only(party.state[COMMON].tolist())
+        order = party.state[COMMON].argsort().tolist()  # as its own file has the rows
         log(f"{len(file.ids)} of {len(party.names)} rows are common to all; the others stay out")
     if party is None or not isinstance(session.returned, Tensor):
         return None
-    return _predicted(setup, party, session.returned, file, saved, run)
+    found = _predicted(setup, party, session.returned, file, saved, run)
+    return found if order is None else found.only(order)
 
 
 class _NothingKept:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from colonnade import data
 from colonnade.data.values import as_number
-from colonnade.errors import DataError
+from colonnade.errors import DataError, listed
 from colonnade.results.quality import Ruling
 from colonnade.role.party import Party
 from colonnade.task import Task
@@ -24,7 +24,7 @@ DIGITS = 12  # of a model's digest: enough to tell two models apart
 HALF = 0.5  # of two classes the more probable one is predicted, unless somebody chose otherwise
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
     """What one party predicts: the probability of every class and a decision, or a number."""
 
@@ -37,6 +37,11 @@ class Prediction:
     rate: float = RATE  # of `recall_at_rate`
     run: str = ""
     model: str = ""  # the first digits of the party's weights_sha256
+
+    def __repr__(self) -> str:
+        what = listed(self.classes, 3, quoted=False) or "numbers"
+        limit = "" if self.threshold is None else f", threshold {self.threshold:.3g}"
+        return f"<Prediction of {self.party}: {len(self):,} rows, {what}{limit}>"
 
     @property
     def classes(self) -> tuple[str, ...]:

@@ -61,7 +61,9 @@ class NewRows:
     rows: Mapping[str, Tensor]  # by party, equally many where they are predicted together
     names: Mapping[str, tuple[str, ...]]  # what each party calls them
     left_out: Mapping[str, int]  # rows of its file that not all have
-    truth: Mapping[str, tuple[str, ...]]  # their labels, as far as the files have them; "": none
+    # Their labels, in the order in which they were asked for, as far as there are any; "": none
+    truth: Mapping[str, tuple[str, ...]]
+    order: Tensor | None = None  # where the rows are that were asked for first, second …
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,9 @@ class Trained:
         elif parties is None:
             names = self._names()
         outputs = {n: found for n, found in answers.items() if isinstance(found, Tensor)}
-        return self._predictions(members, outputs, names, saved)
+        found = self._predictions(members, outputs, names, saved)
+        order = parties.order if isinstance(parties, NewRows) else None
+        return found if order is None else {n: p.only(order.tolist()) for n, p in found.items()}
 
     def _predictions(
         self,
@@ -171,7 +175,9 @@ class Trained:
         rows = {name: own.x[kept[name]] for name, own in found.items()}
         names = {n: tuple(own.ids[row] for row in kept[n].tolist()) for n, own in found.items()}
         left = {name: len(own.ids) - len(kept[name]) for name, own in found.items()}
-        truth = self._truth(found, kept, alone=alone)
+        order = None if alone else kept[self._asking(found)].argsort()
+        asked = kept if order is None else {name: kept[name][order] for name in kept}
+        truth = self._truth(found, asked, alone=alone)
         if pooled:
             rows = {POOLED: torch.cat([rows[name] for name in columns], 1)}
             names = {POOLED: names[next(iter(columns))]}
@@ -179,7 +185,13 @@ class Trained:
         for name in self.config.files:  # labels, and nothing to predict from
             if name in self.result["parties"] and name not in (*absent, *prepared):
                 prepared[name] = torch.empty(len(next(iter(prepared.values()))), 0)
-        return NewRows(prepared, names, left, truth)
+        return NewRows(prepared, names, left, truth, order)
+
+    def _asking(self, found: Mapping[str, Own]) -> str:
+        """Whose file says in which order common rows are predicted: the label holder's."""
+        holder = self.config.run.label_holder
+        labelled = [name for name, own in found.items() if own.labels]
+        return holder if holder in found else next(iter([*labelled, *found]))
 
     def _truth(
         self, found: Mapping[str, Own], kept: Mapping[str, Tensor], *, alone: bool

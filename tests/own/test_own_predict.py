@@ -87,6 +87,8 @@ def test_rows_are_joined_by_their_ids(
 ) -> None:
     found = told(capsys, trained / "splitnn", *new(trained, tmp_path))
     assert sorted(line["id"] for line in found["lines"]) == both()
+    asked = [row.split(",")[0] for row in (tmp_path / "new_bank.csv").read_text().splitlines()[1:]]
+    assert [line["id"] for line in found["lines"]] == [name for name in asked if name in both()]
     count = len(both())
     assert found["left_out"] == {"bank": 80 - count, "shop": 90 - count}
     # The same rows one by one, as arrays in one order, give the same answers.

@@ -192,3 +192,16 @@ def test_what_a_link_leads_to_is_overwritten_and_not_the_link(tmp_path: Path) ->
     link.symlink_to(real)
     predictions_csv.write({"bank": predicted(CHURN)}, tmp_path, out=link, overwrite=True)
     assert link.is_symlink() and len(lines(real)) == ROWS
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        (CHURN, "<Prediction of bank: 50 rows, no, yes, threshold 0.5>"),
+        (SIZES, "<Prediction of bank: 50 rows, l, m, s>"),
+        (PRICE, "<Prediction of bank: 50 rows, numbers>"),
+        (Task.of([f"class {n:02}" for n in range(40)]), "class 02 and 37 more>"),
+    ],
+)
+def test_a_prediction_is_printed_in_a_few_words(task: Task, said: str) -> None:
+    assert repr(predicted(task)).endswith(said) and len(repr(predicted(task))) < 100
