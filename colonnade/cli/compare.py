@@ -40,4 +40,9 @@ def _seeds(arguments: argparse.Namespace, several: list[Path]) -> None:
     contents = [read_seeds(folder) for folder in several]
     if arguments.json:
         say(json.dumps(contents, indent=1))
-    console_for(arguments).print(seeds.comparison(contents))
+    console = console_for(arguments)
+    console.print(seeds.comparison(contents))
+    numbers = {"rmse" in content["measures"]: str(content["name"]) for content in contents}
+    if len(numbers) == 2:
+        said = report.incomparable(numbers[True], numbers[False])
+        console.print(Text(f"warning: {said}"), soft_wrap=True)

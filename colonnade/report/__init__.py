@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from colonnade.report.html import write_report
     from colonnade.report.prose import sentences
     from colonnade.report.schema import check, load_schema
-    from colonnade.report.tables import as_json, comparison, different_data, summary
+    from colonnade.report.tables import as_json, comparison, different_data, incomparable, summary
 
 __all__ = [
     "as_json",
@@ -16,6 +16,7 @@ __all__ = [
     "comparison",
     "different_data",
     "flows_table",
+    "incomparable",
     "load_schema",
     "sentences",
     "summary",
@@ -29,6 +30,7 @@ _MODULES = {
     "comparison": "tables",
     "different_data": "tables",
     "flows_table": "flows",
+    "incomparable": "tables",
     "load_schema": "schema",
     "sentences": "prose",
     "summary": "tables",

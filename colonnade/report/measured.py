@@ -74,13 +74,23 @@ def interval(name: str, low: float | None, high: float | None) -> str:
     return f"{value(name, low).removesuffix(' %')} to {value(name, high)}"
 
 
-def change(name: str, difference: float | None) -> str:
-    """A difference, always with its sign: in points of a percentage, or in the measure's unit."""
+def change(name: str, difference: float | None, of: float | None = None) -> str:
+    """A difference, always with its sign: in points of a percentage, or in the measure's unit.
+
+    of  the number from which the other one was taken away; the difference has at most one digit
+        more than the larger of both is written with
+    """
     if difference is None or not math.isfinite(difference):
         return units.MISSING
     if name.removesuffix("_weighted") in SHARES:
         return units.points(100 * difference)
-    shown = _size(abs(difference)) if name in SIZES else f"{abs(difference):.3f}"
+    if name not in SIZES:
+        shown = f"{abs(difference):.3f}"
+    elif of is None or not math.isfinite(of):
+        shown = _size(abs(difference))
+    else:
+        most = _digits(max(abs(of), abs(of - difference))) + 1
+        shown = f"{abs(difference):,.{min(most, _digits(difference))}f}"
     if not float(shown.replace(",", "")):
         return shown
     return f"{'+' if difference > 0 else units.MINUS}{shown}"
@@ -95,5 +105,9 @@ def _size(number: float) -> str:
     """Four significant digits, in plain writing."""
     if number == 0 or not math.isfinite(number):
         return "0"
-    digits = max(0, 3 - math.floor(math.log10(abs(number))))
-    return f"{number:,.{min(digits, 8)}f}".replace("-", units.MINUS)
+    return f"{number:,.{_digits(number)}f}".replace("-", units.MINUS)
+
+
+def _digits(number: float) -> int:
+    """How many of the four stand behind the point."""
+    return min(8, max(0, 3 - math.floor(math.log10(abs(number))))) if number else 0

@@ -112,15 +112,16 @@ def comparison(contents: Sequence[Content]) -> Table:
     for content in contents:
         difference, pairs = paired(content, contents[0], metric)
         told = content["measures"].get(metric, {})
-        ends = [measured.change(metric, end) for end in (difference.low, difference.high)]
+        mean = told.get("mean")
+        ends = [measured.change(metric, end, mean) for end in (difference.low, difference.high)]
         sure = f"{ends[0]} to {ends[1]}" if pairs > 1 else ("one seed" if pairs else units.MISSING)
         other = content is not contents[0]
         table.add_row(
             cell(content["name"]),
             cell(content["title"]),
             units.count(len(content["seeds"])),
-            measured.value(metric, told.get("mean")),
-            measured.change(metric, difference.value) if other else "",
+            measured.value(metric, mean),
+            measured.change(metric, difference.value, mean) if other else "",
             sure if other else "",
         )
     return table

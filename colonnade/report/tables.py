@@ -15,6 +15,7 @@ from colonnade.report import measured, units
 from colonnade.report.flows import cell, new_table
 from colonnade.report.overview import Overview, deciding, majority, overviews, without
 from colonnade.report.prose import about
+from colonnade.task.measures import REGRESSION
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -66,7 +67,10 @@ def absence(result: Mapping[str, Any]) -> Table:
         caption=f"{', '.join(said)}." if said else None,
     )
     for party, one in left.items():
-        cells = [measured.value(metric, one.value), measured.change(metric, one.difference)]
+        cells = [
+            measured.value(metric, one.value),
+            measured.change(metric, one.difference, one.value),
+        ]
         table.add_row(
             cell(party),
             *(cells if more else []),
@@ -102,7 +106,7 @@ def comparison(results: Sequence[Mapping[str, Any]]) -> Table:
             _name(row),
             cell(about(result)["title"]),
             _worth(row, heads)[0],
-            measured.change(metric, row.difference) if other else "",
+            measured.change(metric, row.difference, row.value) if other else "",
             *_worth(row, heads)[1:],
             units.duration(row.seconds_per_epoch),
             _factor(row.seconds_per_epoch, rows[0].seconds_per_epoch) if other else "",
@@ -125,12 +129,28 @@ def _worth(row: Overview, heads: Sequence[str]) -> list[str]:
 
 
 def different_data(results: Sequence[Mapping[str, Any]]) -> str:
-    """What makes these runs hard to compare; empty if they are of the same rows."""
+    """What makes these runs hard to compare; empty if they are of the same rows and task."""
+    numbers = {_predicts_numbers(result): str(result["name"]) for result in results}
+    if len(numbers) == 2:
+        return incomparable(numbers[True], numbers[False])
     data = {tuple(r["data"][key] for key in ("name", "train_rows", "test_rows")) for r in results}
     if len(data) < 2:
         return ""
     kinds = "; ".join(f"{name}, {train:,} + {test:,} rows" for name, train, test in sorted(data))
     return f"the runs are of different data ({kinds})"
+
+
+def incomparable(numbers: str, classes: str) -> str:
+    """Why such runs have no measure in common, so that tables show dashes."""
+    names = units.plain(numbers), units.plain(classes)
+    return (
+        f"these runs cannot be compared: '{names[0]}' predicts numbers and '{names[1]}' classes, "
+        "so that no measure is common to both"
+    )
+
+
+def _predicts_numbers(result: Mapping[str, Any]) -> bool:
+    return bool(result["data"].get("task", {}).get("kind") == REGRESSION)
 
 
 def as_json(results: Sequence[Mapping[str, Any]]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 from report_examples import example, failed
@@ -53,6 +54,34 @@ def test_comparison_is_against_the_first() -> None:
     assert "demo EASTER 96.96 % 12.3 s 500 MB" in lines
     assert "local Local 91.00 % −5.96 12.3 s × 1.00 0 B × 0.00" in lines
     assert "centralised Centralised 99.10 % +2.14 12.3 s × 1.00 0 B × 0.00" in lines
+
+
+def numbers(rmse: float) -> dict[str, Any]:
+    found: dict[str, Any] = example("prices", "splitnn")
+    found["data"] |= {"task": {"kind": "regression", "mean": 4000.0, "spread": 900.0}}
+    measures = {"bank": {"rmse": {"value": rmse, "low": None, "high": None}}}
+    found["metrics"]["test"] |= {"metric": "rmse", "value": rmse, "accuracy": None}
+    found["metrics"]["test"]["measures"] = measures
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rmse", "shown_as"),
+    [(540.1, "0"), (540.0997, "0.00"), (541.34, "+1.24"), (31.0, "−509.1"), (0.1, "−540.0")],
+)
+def test_a_difference_has_the_digits_of_what_it_is_between(rmse: float, shown_as: str) -> None:
+    lines = shown(comparison([numbers(540.1), numbers(rmse)]))
+    (line,) = [line for line in lines if line.startswith("prices") and "×" in line]
+    assert f" {shown_as} " in line
+
+
+def test_runs_of_numbers_and_of_classes_are_not_comparable() -> None:
+    classes = example("demo", "easter", everybody_predicts=True)
+    for runs in ([numbers(540.1), classes], [classes, numbers(540.1)]):
+        said = report.different_data(runs)
+        assert "'prices' predicts numbers and 'demo' classes" in said, said
+        assert "no measure is common to both" in said
+    assert report.different_data([numbers(540.1), numbers(3.0)]) == ""
 
 
 def test_flows() -> None:
