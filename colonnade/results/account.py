@@ -30,6 +30,7 @@ from colonnade.task.calibration import WAYS, Calibration
 from colonnade.task.curves import CURVES, IN_UNITS, LARGEST
 from colonnade.task.intervals import bounds
 from colonnade.task.measures import MEASURES
+from colonnade.task.task import MOST_CLASSES
 
 KEYS = frozenset(
     ("history", "scores", "decision", "spent", "remarks", "weights_sha256", "task", "warnings")
@@ -317,9 +318,9 @@ def _check_decision(told: object, who: Speaker) -> None:
 
 
 def _check_confusion(cells: object) -> None:
-    rows = shape.sequence(cells, "scores.confusion", ENTRIES)
+    rows = shape.sequence(cells, "scores.confusion", MOST_CLASSES)
     for row in rows:
-        if len(shape.sequence(row, "scores.confusion", ENTRIES)) != len(rows):
+        if len(shape.sequence(row, "scores.confusion", MOST_CLASSES)) != len(rows):
             raise shape.Unfit("scores.confusion is not square")
         for cell in row:
             shape.count(cell, "scores.confusion", EPOCHS, least=0)

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from colonnade.errors import DataError, foreign
 from colonnade.task.measures import measure, scored
 
-MOST_CLASSES, NAME_LETTERS = 10_000, 2000  # of a task that others tell
+MOST_CLASSES, NAME_LETTERS = 1000, 2000  # of a task that others tell, and of its result
 Kind = Literal["binary", "multiclass", "regression"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 DEFAULT_METRIC: Mapping[Kind, str] = {

@@ -11,11 +11,14 @@ import tomli_w
 from nursery import Nursery
 
 import colonnade
+from colonnade import methods
 from colonnade.config.federation import Federation, load
 from colonnade.deploy.nvflare.told import checked
 from colonnade.deploy.supervisor import Options
-from colonnade.errors import DataError, RoleFailed
+from colonnade.errors import CodecError, DataError, RoleFailed
+from colonnade.results import account
 from colonnade.task import Task
+from colonnade.task.task import MOST_CLASSES
 
 LIAR = Path(__file__).with_name("liar.py")
 TREE = {
@@ -38,7 +41,7 @@ TREE = {
         ("tell_a_spread_that_is_no_number", "numbers around 0 with the spread nan are none"),
         ("tell_an_endless_mean", "numbers around inf with the spread 1 are none"),
         ("tell_a_mean_in_words", "their mean and spread are not told"),
-        ("tell_a_million_classes", "no list of 2 to 10000 is told"),
+        ("tell_a_million_classes", "no list of 2 to 1000 is told"),
         ("tell_a_list", "what is to be learnt is not told"),
     ],
 )
@@ -94,6 +97,34 @@ TOLD: list[tuple[object, str]] = [
     ({"kind": "binary", "classes": ["no", "yes"], "weights": [1.0]}, "no list"),
     ({"kind": "binary", "classes": ["no", "\ud800"]}, "a class is no text"),  # in no file
 ]
+
+
+def test_what_has_a_task_has_a_result() -> None:
+    """A class more than a confusion matrix may have is refused before anything is trained."""
+    method = methods.find("splitnn").method
+    cast = {"bank": "active", "shop": "passive"}
+    holder = account.Speaker.of("bank", method, None, cast, "bank")
+
+    def told(count: int) -> dict[str, Any]:
+        names = [f"class {n}" for n in range(count)]
+        test = {"confusion": [[0] * count] * count, "confusion_party": "bank"}
+        empty: dict[str, Any] = {"history": [], "spent": {}, "remarks": [], "warnings": []}
+        task = {"kind": "multiclass", "classes": names}
+        return empty | {
+            "scores": {"test": test},
+            "decision": None,
+            "weights_sha256": "0" * 64,
+            "task": task,
+        }
+
+    most = told(MOST_CLASSES)
+    assert len(Task.from_told(most["task"]).classes) == MOST_CLASSES
+    assert account.check(most, holder) == most
+    more = told(MOST_CLASSES + 1)
+    with pytest.raises(DataError, match="no list of 2 to 1000"):
+        Task.from_told(more["task"])
+    with pytest.raises(CodecError, match="confusion is not a list of at most 1000"):
+        account.check(more, holder)
 
 
 @pytest.mark.parametrize(("told", "why"), TOLD)
