@@ -24,12 +24,18 @@ COLOURS = {"ok": "green", "note": "cyan", "warning": "yellow", "problem": "red"}
 def main(arguments: argparse.Namespace) -> int:
     """1 where there is a problem."""
     mine = _mine(arguments)
+    plain = mine is None and not doctor.is_site(arguments.federation)
+    if arguments.overrides and not (plain and doctor.is_run(arguments.federation)):
+        raise RunError(
+            "colonnade doctor: --set is for a run file; all parties need the same federation file, "
+            "so change that"
+        )
     if doctor.is_site(arguments.federation):
         if mine is not None:
             raise RunError("colonnade doctor: a site.toml says all of it itself: omit --name")
         checks = doctor.examine_site(arguments.federation)
     elif mine is None and doctor.is_run(arguments.federation):
-        checks = doctor.examine_run(arguments.federation)
+        checks = doctor.examine_run(arguments.federation, arguments.overrides)
     else:
         checks = doctor.examine(arguments.federation, mine)
     worst = max((check.verdict for check in checks), key=list(COLOURS).index)

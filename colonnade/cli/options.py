@@ -370,6 +370,14 @@ def _doctor(commands: Any) -> None:
         "check a run file; a federation file, and one party; or the site.toml of a startup kit",
     )
     sub.add_argument("federation", type=Path, metavar="FILE")
+    sub.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        dest="overrides",
+        help="override a setting of a run file, as for colonnade run",
+    )
     sub.add_argument("--name", metavar="PARTY", help="check what this party brings, too")
     sub.add_argument(
         "--keys", type=Path, metavar="DIR", help="default: keys/ beside the federation file"

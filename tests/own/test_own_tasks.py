@@ -11,6 +11,7 @@ import torch
 
 import colonnade
 from colonnade import assembly, config
+from colonnade.cli.main import main
 from colonnade.cli.party import own_file
 from colonnade.data.own import OwnFile, read
 from colonnade.deploy import doctor
@@ -86,6 +87,37 @@ def examined(path: Path) -> None:
     wrong = [check.found for check in doctor.examine_run(path) if check.verdict == "problem"]
     if wrong:
         raise DataError("; ".join(wrong))
+
+
+def test_the_doctor_says_what_is_learnt_and_how_rare_each_class_is(tmp_path: Path) -> None:
+    party(tmp_path, label=lambda n: "yes" if n % 10 == 0 else "no")
+    path = run_file(tmp_path)
+    trained = assembly.from_files(config.load(path)).parties["bank"].splits["train"]
+    assert trained.y is not None
+    rare, rows = int((trained.y == 1).sum()), len(trained)
+    checks = doctor.examine_run(path)
+    (task,) = [check.found for check in checks if check.about == "task"]
+    assert task == "two classes, judged by AUC; the most probable class is predicted"
+    told, warned = [check for check in checks if check.about == "classes"]
+    assert f"'yes' {rare} ({rare / rows:.1%}" in told.found.replace(" %", "%")
+    assert (warned.verdict, warned.move != "") == ("warning", True)
+    assert f"'yes' has {rare}." in warned.found and "'no'" not in warned.found
+    changed = doctor.examine_run(path, ["decision.threshold=0.2", "metric=accuracy"])
+    (task,) = [check.found for check in changed if check.about == "task"]
+    assert "judged by Accuracy; 'yes' is predicted from a probability of 0.2 on" in task
+    (wrong,) = [c for c in doctor.examine_run(path, ["epoch=3"]) if c.verdict == "problem"]
+    assert "did you mean 'epochs'" in wrong.found
+
+
+def test_set_changes_what_the_doctor_looks_at(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    party(tmp_path, price=price)
+    path = str(run_file(tmp_path, bank={"label": "price"}))
+    assert main(["doctor", path, "--set", "metric=mae"]) == 0
+    assert "judged by MAE" in " ".join(capsys.readouterr().out.split())
+    assert main(["doctor", path, "--name", "bank", "--set", "metric=mae"]) == 2
+    assert "--set is for a run file" in capsys.readouterr().err
 
 
 def test_thousands_of_labels_are_never_listed(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from colonnade.align import ristretto
 from colonnade.assembly import OwnRows, no_rows
 from colonnade.deploy.costs import costs, oversized, scarce
 from colonnade.deploy.doctor.check import Case, Check, problems
+from colonnade.deploy.doctor.learnt import learnt
 from colonnade.deploy.forecast import doubtful, elsewhere, exhausted, forbidden, sends_of
 from colonnade.deploy.setup import prepare
 from colonnade.errors import ColonnadeError, ConfigError, MethodError
@@ -109,6 +110,9 @@ def data(case: Case) -> tuple[OwnRows | None, list[Check]]:
             "compare it by telephone"
         )
     found = [Check("data", "ok", said)]
+    train = rows.splits.get("train")
+    if rows.task is not None and train is not None and train.y is not None:
+        found += learnt(rows.task, [train.y], case.federation.run.decision)
     found += [Check("data", "warning", w, "see whether that is meant") for w in rows.warnings]
     return rows, found
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields, replace
 from math import prod
 from pathlib import Path
@@ -18,6 +18,7 @@ from colonnade.data.own import OwnFile
 from colonnade.deploy.costs import costs_of_run, oversized
 from colonnade.deploy.doctor.check import Check, problems
 from colonnade.deploy.doctor.code import of_run
+from colonnade.deploy.doctor.learnt import learnt
 from colonnade.deploy.doctor.machine import software
 from colonnade.errors import ColonnadeError, ConfigError, MethodError, listed
 
@@ -32,13 +33,16 @@ def is_run(path: Path) -> bool:
         return False  # which a federation file's reader explains
 
 
-def examine_run(path: Path) -> list[Check]:
-    """All checks of a run file: settings, every party's own file, what they have in common."""
+def examine_run(path: Path, overrides: Sequence[str] = ()) -> list[Check]:
+    """All checks of a run file: settings, every party's own file, what they have in common.
+
+    overrides  "key=value" texts, as of `colonnade run --set`
+    """
     looked = of_run(path)
     if any(check.verdict != "ok" for check in looked):
         return [*looked, *_files_named_in(path), software()]
     try:
-        run = configuration.load(path)
+        run = configuration.load(path, overrides)
     except ColonnadeError as error:
         move = f"correct {path}"
         wrong = [Check("file", "problem", said, move) for said in problems(error)]
@@ -117,6 +121,9 @@ def _rows_of(run: Config) -> Iterator[Check]:
     if method.rows.own_labels:
         labels = f"all rows come with labels, of {classes}"
     yield Check("rows", "ok", f"{said}; {labels}")
+    trained = [party.splits.get("train") for party in assembly.parties.values()]
+    ys = [split.y for split in trained if split is not None and split.y is not None]
+    yield from learnt(assembly.parties[assembly.holder].task, ys, run.decision)
     for warning in assembly.warnings:
         yield Check("rows", "warning", warning, "see whether that is meant")
     for name, party in assembly.parties.items():
