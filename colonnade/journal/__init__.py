@@ -7,6 +7,7 @@ steps.py      the steps that were begun, and with whom
 met.py        the rows that were evaluated, and by whom
 releases.py   what was released within a privacy budget
 spendings.py  what protections have spent on records
+left.py       digests of what has left with noise
 run.py        what one run of the party uses of it
 """
 

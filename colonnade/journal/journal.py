@@ -1,7 +1,8 @@
 """The file of a party's journal: what must outlive every run folder and every checkpoint.
 
     journal.jsonl    one entry per line, each with a hash over it and the hash of the one before
-    rows/            lists of records, as keyed names: see rows.py
+    rows/            lists of records, as keyed names: see records.py
+    left             digests of what has left with noise: see left.py
 
 An entry is on the disk before `append` returns, so what depends on it may follow. A crash in the
 middle of that leaves a line without its end. Nobody was told of that entry, so the next process
@@ -33,6 +34,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from colonnade.errors import JournalError
+from colonnade.journal.left import Left
 from colonnade.journal.records import Lists, Names, named, named_by_content
 from colonnade.owner import data_folder
 
@@ -81,6 +83,7 @@ class Journal:
         self._end = 0  # bytes that were read or written
         self._turns = 0
         self._file = -1
+        self._left: Left | None = None
         try:
             if not self._path.exists():
                 self._refuse_lost(anchor)
@@ -130,6 +133,17 @@ class Journal:
     def lists(self) -> Lists:
         """The lists of records that entries refer to."""
         return self._lists
+
+    @property
+    def left(self) -> Left:
+        """What has left with noise; from its first use on it must be there."""
+        if self._left is None:
+            with self.turn():
+                new = not any(True for _ in self.entries("left"))
+                self._left = Left(self.folder, new=new, waits=not self.simulated)
+                if new:
+                    self.append("left")
+        return self._left
 
     def entries(self, what: str, since: int = 0, **fields: object) -> Iterator[Entry]:
         """All entries of a sort with these fields, from number `since` on, oldest first."""
@@ -185,6 +199,9 @@ class Journal:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+        if self._left is not None:
+            self._left.close()
+            self._left = None
 
     # ---- inner workings ----------------------------------------------------------------------
 

@@ -12,13 +12,14 @@ once.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from colonnade.journal.journal import Journal
+from colonnade.journal.journal import Entry, Journal
 from colonnade.journal.records import Names
 
 Mechanism = Literal["gaussian", "laplace", "response"]
@@ -69,16 +70,25 @@ class Spendings:
             )
         return True
 
-    def spent(self, *, kind: str = "", by_others: bool = False) -> list[tuple[Spending, int]]:
+    def entries(self) -> Iterator[Entry]:
+        """What this run has booked, oldest first."""
+        return self.journal.entries("spent", run=self._run)
+
+    def spent(
+        self, *, kind: str = "", by_others: bool = False, keys: str = ""
+    ) -> list[tuple[Spending, int]]:
         """Each way of spending, with how often it met the record that it met most: so the sum is
         never too little.
 
         kind       only what left as this Kind, or as this purpose
         by_others  without this run
+        keys       only what this run has booked under keys that begin so
         """
         counts: dict[Spending, NDArray[np.int64]] = {}
         for entry in self.journal.entries("spent"):
             if by_others and entry["run"] == self._run:
+                continue
+            if keys and not (entry["run"] == self._run and str(entry["key"]).startswith(keys)):
                 continue
             if kind and kind not in (entry["kind"], entry["purpose"]):
                 continue

@@ -27,6 +27,7 @@ from colonnade.privacy.grouping import Grouping
 from colonnade.role.party import Party
 
 SECRET_BYTES = 32
+MOST_SIGMAS = math.sqrt(2 * 54 * math.log(2))  # of 53 bits, 8.65
 
 
 def secret_of(me: Party, *, lasting: bool = False) -> bytes:
@@ -82,17 +83,24 @@ def secret_laplace(x: Tensor, scale: float | Tensor, secret: bytes, number: int 
 
 
 def gaussian(shape: Sequence[int], secret: bytes, context: str) -> Tensor:
-    """N(0, 1) noise, float64, from a secret and a context alone: two of 53 random bits each."""
+    """N(0, 1) noise, float64, from a secret and a context alone: two of 53 random bits each.
+
+    None is larger than MOST_SIGMAS: what a normal number has beyond that is less than 2⁻⁵⁷, and of
+    the 2¹⁷ numbers of a record together less than 2⁻⁴⁰.
+    """
     count = math.prod(shape)
     pairs = (count + 1) // 2
     drawn = _drawn(secret, json.dumps(["normal", context]), 16 * pairs)
-    words = (
-        torch.frombuffer(drawn, dtype=torch.int64) if pairs else torch.empty(0, dtype=torch.int64)
-    )
-    uniform = ((words >> 11) & (2**53 - 1)).double().add_(0.5) * 2.0**-53
-    distance, angle = (-2 * uniform[:pairs].log()).sqrt(), 2 * math.pi * uniform[pairs:]
-    both = torch.cat([distance * angle.cos(), distance * angle.sin()])
-    return both[:count].reshape(tuple(shape))
+    both = torch.empty(2, pairs, dtype=torch.float64)
+    if pairs:
+        words = torch.frombuffer(drawn, dtype=torch.int64)
+        words.bitwise_right_shift_(11).bitwise_and_(2**53 - 1)
+        uniform = words.double().add_(0.5).mul_(2.0**-53).view(2, pairs)
+        distance, angle = uniform[0].log_().mul_(-2).sqrt_(), uniform[1].mul_(2 * math.pi)
+        torch.cos(angle, out=both[0])
+        torch.sin(angle, out=both[1])
+        both.mul_(distance)
+    return both.view(-1)[:count].reshape(tuple(shape))
 
 
 def secret_gaussian(x: Tensor, sigma: float, secret: bytes, names: Sequence[str]) -> Tensor:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from colonnade.privacy import bottoms
 from colonnade.privacy.rows import Plan, RowNoise
 from colonnade.privacy.settings import Protect, of_rows
 from colonnade.role.party import Party
@@ -20,6 +21,7 @@ from colonnade.wire import Kind, Value
 class Protections:
     """See role/protection.py."""
 
+    how: Protect | None = None
     rows: RowNoise | None = None
 
     def begin(self, me: Party) -> None:
@@ -34,18 +36,23 @@ class Protections:
             return ""
         return f"clipped to {self.rows.clip:g}, Gaussian noise of {self.rows.sigma:.6g}"
 
+    def guaranteed(self, kind: Kind) -> tuple[float, float] | None:
+        return None if self.how is None else self.how.guaranteed(kind)
+
     def told(self) -> Mapping[str, Any]:
-        sent = self.rows is not None and self.rows.kinds
-        return {"embeddings": self.rows.told()} if self.rows is not None and sent else {}
+        embeddings = {} if self.rows is None else self.rows.told()
+        return {"embeddings": embeddings} if embeddings else {}
 
 
-def protect(me: Party, how: Protect) -> None:
-    """Give a party what protects it, before its role begins."""
+def protect(me: Party, how: Protect, *, booked: bool = True) -> None:
+    """Give a party what protects it, before its role begins.
+
+    booked  whether what leaves is counted
+    """
     if not how.protects:
         return
     rows = None
     if how.embedding_epsilon:
-        plan, every = me.schedule, me.schedule.evaluate_every
-        evaluations = -(-plan.epochs // every) if every else 0
-        rows = RowNoise(how, Plan.of(how, plan.epochs, evaluations))
-    me.protection = Protections(rows)
+        rows = RowNoise(how, Plan.of(how, me.schedule), booked=booked)
+        bottoms.shape(me, how)
+    me.protection = Protections(how, rows)

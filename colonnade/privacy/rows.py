@@ -1,17 +1,24 @@
 """Vectors of rows that leave with noise: clipped, noised from the party's own secret, and counted.
 
-    1. clip      each row's vector to ‖·‖₂ ≤ C
-    2. noise     N(0, σ²) on every number, from AES under a key of this vector and this moment
-    3. round     to a grid far finer than σ, so that the bits of a number tell nothing
-    4. count     in the journal, before it leaves: every record of the split, once per epoch
+    1. clip      each row's vector to ‖·‖₂ ≤ C, and cut its numbers to a grid far finer than σ
+    2. count     in the journal, before it leaves: every record of the split, once per epoch
+    3. noise     N(0, σ²), rounded to the same grid, on every number: what may leave is the same
+                 set of numbers whatever the vector was
+
+The noise comes from AES, under a key of this vector and this moment, so a step that is done again
+after a crash sends the same bytes, which count once. The same rows in the same epoch with other
+vectors are beyond the plan, and refused, also after a restart.
 
 **What is claimed.** Another vector of one row, everything else being the same, changes what all
 releases of this row show only within (ε, δ): Δ = 2C, because one vector is replaced by another. The
 other rows' vectors depend on a record, too, through the network that was trained on it. So this is
-a guarantee per release, with the network's weights given; one for the record itself needs a network
-that does not learn from it.
+a guarantee per release, with the network's weights given. With `bottom = "frozen"` the network
+stays as it was drawn, and the guarantee is one for the record; its row's vector never changes, so
+it leaves once, and the same noisy one ever after.
 
-Gradients come back as if nothing had been clipped.
+**Predictions.** The same row under the same weights gets the same answer in all predictions, and is
+counted once; another row, or other weights, are a new release with the σ of the training. Rows
+without ids are known by what is in them: equal ones get equal answers.
 """
 
 from __future__ import annotations
@@ -19,22 +26,31 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from colonnade.errors import Diverged
+from colonnade.errors import BudgetSpent, ColonnadeError, Diverged
 from colonnade.journal import Spending, Spendings
+from colonnade.journal.left import HALF
 from colonnade.privacy import accountant
 from colonnade.privacy.noise import gaussian, secret_of
-from colonnade.privacy.settings import Protect, of_rows
+from colonnade.privacy.settings import TAILS, Protect, of_rows
 from colonnade.role.party import Party
+from colonnade.role.recipe import Schedule
 from colonnade.wire import Kind, Value
 
 GRID = 2.0**-10  # of σ, at most
-CLAIM = "per release, weights given"
+FINEST = 2.0**-22  # of C: steps of the grid are whole numbers that float32 holds exactly
+ROUNDING = 2.0**-20  # more than what float32 loses when a vector is shortened
+PER_RELEASE, PER_RECORD = "per release, weights given", "per record"
+PURPOSES = ("training", "evaluation", "prediction")
+
+Places = NDArray[np.int64]  # of rows, in their split
 
 
 @dataclass(frozen=True)
@@ -43,89 +59,222 @@ class Plan:
 
     releases: int
     size: float  # σ / Δ
+    once: bool = False  # the vector of a row never changes
 
     @classmethod
-    def of(cls, protect: Protect, epochs: int, evaluations: int) -> Plan:
-        """
-        epochs       in each of which a training row leaves once
-        evaluations  in each of which any other row leaves once
-        """
-        most = max(epochs, evaluations, 1)
-        size = accountant.noise_for(protect.embedding_epsilon, protect.delta, most)
-        return cls(most, size)
+    def of(cls, protect: Protect, schedule: Schedule) -> Plan:
+        """A training row leaves once per epoch, any other row once per evaluation."""
+        moved = schedule.flip or schedule.shift or schedule.upside_down
+        once = protect.bottom == "frozen" and not moved
+        every = schedule.evaluate_every
+        evaluations = -(-schedule.epochs // every) if every else 0
+        most = 1 if once else max(schedule.epochs, evaluations)
+        size = accountant.noise_for(protect.embedding_epsilon, protect.delta - TAILS, most)
+        return cls(most, size, once)
 
 
 class RowNoise:
-    """Of one party, in one run."""
+    """Of one party, in one run.
 
-    def __init__(self, protect: Protect, plan: Plan) -> None:
+    booked  whether it counts; not where nothing leaves the process of a simulation
+    """
+
+    def __init__(self, protect: Protect, plan: Plan, *, booked: bool = True) -> None:
         self.clip, self.plan, self._protect = protect.embedding_clip, plan, protect
         self.sigma = plan.size * 2 * self.clip
-        self.grid = 2.0 ** math.floor(math.log2(self.sigma * GRID))
-        self.kinds: dict[str, int] = {}  # that were released, and how often a record at most
+        self.grid = 2.0 ** math.floor(math.log2(max(self.sigma * GRID, self.clip * FINEST)))
+        self.claim = PER_RECORD if protect.bottom == "frozen" else PER_RELEASE
+        self._booked = booked
+        self._me: Party | None = None
         self._books: dict[str, Spendings] = {}  # by split
-        self._left: Counter[str] = Counter()  # messages by booking and rows
-        self._secret = b""
+        self._keys: dict[str, set[str]] = {}  # booked in this run, by split
+        self._seen: dict[str, NDArray[np.bool_]] = {}  # rows that have left, by key
+        self._answers: dict[str, Tensor] = {}  # by split, where a row leaves once
+        self._weights = ""
 
     def begin(self, me: Party) -> None:
         """The rows are known, and so are their names in the journal."""
-        self._books.clear()
-        self._secret = secret_of(me)
+        self._me = me
+        for known in (self._books, self._keys, self._seen, self._answers):
+            known.clear()
+        self._weights = "" if "train" in me.splits else me.kept.sha256()
 
     def applied(self, me: Party, kind: Kind, value: Value) -> Value:
         """What leaves instead of these vectors."""
         if not of_rows(kind) or not isinstance(value, Tensor):
             return value
-        self._count(me, kind)
-        phase, epoch, step = me.position
-        moment = json.dumps([kind.name, me.progress.phase, phase, epoch, step])
-        return released(value, self.clip, self.sigma, self.grid, self._secret, moment)
+        if me.at_hand is None or len(value) != me.at_hand.count:
+            raise ColonnadeError(
+                f"'{me.name}' cannot protect '{kind.name}': its rows are not those of the batch at "
+                "hand, so nobody can tell whose vectors these are. Send one row for each of the "
+                "batch, inside me.batches() or me.rows()"
+            )
+        split = me.at_hand.split
+        rows = np.arange(len(me.splits[split]))[me.at_hand.rows]
+        steps = cut(value, self.clip, self.grid)
+        if not self._booked:
+            noise = self._noise(me, steps.shape, "rehearsal", kind, _digest(steps).hex())
+            noisy = steps + noise
+        elif "train" not in me.splits:
+            noisy = self._predicted(me, kind, steps, rows)
+        elif self.plan.once:
+            noisy = self._once(me, kind, steps, rows)
+        else:
+            noisy = self._released(me, kind, steps, rows)
+        return (noisy * self.grid).reshape(value.shape).to(value.device, value.dtype)
 
     def told(self) -> dict[str, Any]:
-        """For the result."""
-        protect = self._protect
+        """For the result, from the journal: what this run has spent, and all runs together, on the
+        record that lost most."""
+        me, protect = self._me, self._protect
+        if me is None or not self._booked:
+            return {}
+        books = [self._book(me, split) for split in me.splits]
+        entries = [e for book in books[:1] for e in book.entries() if e["purpose"] in PURPOSES]
+        if not entries:
+            return {}
+        here = [book.spent(keys=f"vectors of {split}, ") for split, book in self._books.items()]
+        before = [_gaussian(book.spent(by_others=True)) for book in self._books.values()]
+        ever = [[*now, *then] for now, then in zip(here, before, strict=True)]
         return {
-            "epsilon": protect.embedding_epsilon,
+            "epsilon": self._epsilon(here),
             "delta": protect.delta,
+            "planned": protect.embedding_epsilon,
+            "all_runs": self._epsilon(ever),
             "clip": self.clip,
             "sigma": self.sigma,
-            "releases": self.plan.releases,
-            "kinds": sorted(self.kinds),
-            "claim": CLAIM,
+            "releases": max(sum(times for _, times in spent) for spent in here),
+            "kinds": sorted({str(entry["kind"]) for entry in entries}),
+            "claim": self.claim,
         }
 
-    def _count(self, me: Party, kind: Kind) -> None:
-        """Book this message for all rows of its split, unless this epoch's is booked."""
-        at_hand = me.at_hand
-        assert at_hand is not None, "the gate lets no row leave that is not at hand"
+    # ---- three ways to leave -------------------------------------------------------------------
+
+    def _released(self, me: Party, kind: Kind, steps: Tensor, rows: Places) -> Tensor:
+        """In training and evaluation: another vector of a row in every epoch."""
+        assert me.at_hand is not None
+        purpose = "training" if me.progress.phase == "train" else "evaluation"
         phase, epoch, _ = me.position
-        purpose = {"train": "training", "eval": "evaluation"}.get(me.progress.phase, "prediction")
-        key = f"{kind.name} {purpose} {phase} {epoch} {at_hand.split}"
-        if key in self._left:
+        key = f"vectors of {me.at_hand.split}, {purpose}, {phase} {epoch}"
+        secret = secret_of(me)  # so that nothing of one run is taken for another's
+        place, what = _digest(secret, key, rows), _digest(secret, kind.name, steps)
+        book = self._book(me, me.at_hand.split)
+        known = book.journal.left.get(place)
+        seen = self._seen.setdefault(key, np.zeros(len(me.splits[me.at_hand.split]), dtype=bool))
+        if (known is None and seen[rows].any()) or known not in (None, what):
+            self._refuse(me, kind, f"in {purpose}, epoch {epoch + 1}, as other vectors")
+        seen[rows] = True
+        if known is None:
+            self._count(me, kind, purpose, key)
+            book.journal.left.put((place, what))
+        return steps + self._noise(me, steps.shape, "moment", kind, f"{place.hex()} {what.hex()}")
+
+    def _once(self, me: Party, kind: Kind, steps: Tensor, rows: Places) -> Tensor:
+        """Its network is frozen, so the vector of a row is the same in the whole run: what left at
+        first leaves again. After a restart the same noise is on it."""
+        assert me.at_hand is not None
+        split = me.at_hand.split
+        purpose = "training" if split == "train" else "evaluation"
+        self._count(me, kind, purpose, f"vectors of {split}, once, {kind.name}")
+        answers = self._answers.get(split)
+        if answers is None or answers.shape[1] != steps.shape[1]:
+            size = (len(me.splits[split]), steps.shape[1])
+            answers = self._answers[split] = torch.full(size, math.nan, dtype=torch.float64)
+        for number, row in enumerate(rows.tolist()):
+            if answers[row, :1].isnan().any():
+                noise = self._noise(me, steps.shape[1:], "once", kind, f"{split} {row}")
+                answers[row] = steps[number] + noise
+        return answers[torch.from_numpy(rows)]
+
+    def _predicted(self, me: Party, kind: Kind, steps: Tensor, rows: Places) -> Tensor:
+        """The same row under the same weights gets the same answer, and is counted once."""
+        assert me.at_hand is not None
+        split = me.at_hand.split
+        book = self._book(me, split)
+        records, secret = me.records(split)[rows], secret_of(me, lasting=True)
+        names = [
+            _digest(secret, kind.name, self._weights, str(record), vector)
+            for record, vector in zip(records.tolist(), steps, strict=True)
+        ]
+        new = [number for number, name in enumerate(names) if book.journal.left.get(name) is None]
+        if new:
+            key = f"vectors of {split}, prediction {_digest(*(names[n] for n in new)).hex()}"
+            spending = Spending("gaussian", self.plan.size)
+            book.book(key, spending, kind.name, "prediction", positions=rows[new])
+            book.journal.left.put(*((names[n], names[n]) for n in new))
+        noise = [self._noise(me, steps.shape[1:], "lasting", kind, name.hex()) for name in names]
+        return steps + torch.stack(noise)
+
+    # ---- what they share -----------------------------------------------------------------------
+
+    def _noise(self, me: Party, shape: torch.Size, way: str, kind: Kind, context: str) -> Tensor:
+        secret = secret_of(me, lasting=way == "lasting")
+        drawn = gaussian(shape, secret, json.dumps([way, kind.name, self.sigma, context]))
+        return drawn.mul_(self.sigma / self.grid).round_()
+
+    def _book(self, me: Party, split: str) -> Spendings:
+        if split not in self._books:
+            assert me.journal is not None, "only a run has rows to send"
+            self._books[split] = me.journal.spendings(me.records(split))
+        return self._books[split]
+
+    def _count(self, me: Party, kind: Kind, purpose: str, key: str) -> None:
+        """Book one vector of every record of the split, unless that is done; it must be planned."""
+        assert me.at_hand is not None
+        split = me.at_hand.split
+        book, start = self._book(me, split), f"vectors of {split}, "
+        if split not in self._keys:
+            keys = {str(entry["key"]) for entry in book.entries()}
+            self._keys[split] = {key for key in keys if key.startswith(start)}
+        keys = self._keys[split]
+        if key in keys:
             return
-        book = self._books.get(at_hand.split)
-        if book is None:
-            assert me.journal is not None
-            book = self._books[at_hand.split] = me.journal.spendings(me.records(at_hand.split))
-        spending = Spending("gaussian", self.plan.size)
-        if book.book(key, spending, kind.name, purpose):
-            self.kinds[kind.name] = self.kinds.get(kind.name, 0) + 1
-        self._left[key] += 1
+        planned = [one for one in keys if not one.startswith(f"{start}prediction")]
+        if len(planned) >= self.plan.releases:
+            self._refuse(me, kind, f"{len(planned)} times in this run")
+        book.book(key, Spending("gaussian", self.plan.size), kind.name, purpose)
+        keys.add(key)
+
+    def _refuse(self, me: Party, kind: Kind, how: str) -> None:
+        often = "once" if self.plan.once else "once in an epoch"
+        raise BudgetSpent(
+            f"'{me.name}' does not send '{kind.name}': these rows have left {how}, and the noise "
+            f"for ε = {self._protect.embedding_epsilon:g} is planned for "
+            f"{self.plan.releases} vectors of each row, {often}. Another one would cost more than "
+            "was agreed; nothing was sent. If the run was taken back to an earlier place with "
+            "other weights, begin a new one, with another --out: it is counted by itself"
+        )
+
+    def _epsilon(self, each: list[list[tuple[Spending, int]]]) -> float:
+        delta = self._protect.delta - TAILS
+        return max(accountant.epsilon(spent, delta) for spent in each)
 
 
-def released(
-    x: Tensor, clip: float, sigma: float, grid: float, secret: bytes, moment: str
-) -> Tensor:
-    """Steps 1 to 3 on (rows, …). The same vectors at the same moment have the same noise."""
-    flat = x.detach().reshape(len(x), -1).double().cpu()
-    norms = flat.norm(dim=1, keepdim=True)
+def cut(x: Tensor, clip: float, grid: float) -> Tensor:
+    """Step 1: (rows, …) as whole steps of the grid, float64 (rows, width), each ‖row‖₂ ≤ clip."""
+    flat = x.detach().reshape(len(x), -1).float().cpu()
+    norms = torch.linalg.vector_norm(flat, dim=1, keepdim=True, dtype=torch.float64)
     if not norms.isfinite().all():
         raise Diverged(
             "a row with NaN or infinite values cannot be clipped, and would leave without noise: "
             "the training has diverged; try a smaller lr"
         )
-    flat = flat * (clip / norms.clamp(min=clip))
-    digest = hashlib.sha256(flat.numpy().tobytes()).hexdigest()
-    noise = gaussian(flat.shape, secret, f"{moment} {digest}")
-    noisy: Tensor = ((flat + sigma * noise) / grid).round() * grid
-    return noisy.reshape(x.shape).to(x.device, x.dtype)
+    factors = clip * (1 - ROUNDING) / norms.clamp_(min=clip) / grid
+    steps: Tensor = (flat * factors.float()).trunc_().double()
+    return steps
+
+
+def _gaussian(spent: list[tuple[Spending, int]]) -> list[tuple[Spending, int]]:
+    return [(use, times) for use, times in spent if use.mechanism == "gaussian"]
+
+
+def _digest(*parts: str | bytes | Tensor | Places) -> bytes:
+    """16 bytes of what was sent, or of where; with a secret among it, nobody else can make them."""
+    found = hashlib.sha256()
+    for part in parts:
+        if isinstance(part, Tensor):
+            part = part.contiguous().numpy()
+        data = part.encode() if isinstance(part, str) else part
+        data = data.tobytes() if isinstance(data, np.ndarray) else data
+        found.update(len(data).to_bytes(8, "little") + data)
+    return found.digest()[:HALF]

@@ -15,6 +15,7 @@ from colonnade.toml import Bounds
 from colonnade.wire import Kind
 
 DELTA = 1e-5
+TAILS = 2.0**-40  # of δ: what noise of 53 random bits has not, see privacy/noise.py
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class Protect:
     # The largest L2 norm of such a vector; longer ones are shortened
     embedding_clip: Annotated[float, Bounds(above=0)] = 1.0
     delta: Annotated[float, Bounds(above=0, below=1)] = DELTA
+    # "frozen": the networks of parties without labels stay as they were drawn. So one record tells
+    # nothing through others' vectors, and each row's vector is the same in the whole run
+    bottom: Literal["trained", "frozen"] = "trained"
     # In a simulation all noise follows from this number, so that a run repeats itself, and then
     # protects nobody. None: it is drawn afresh
     simulate_noise_seed: Annotated[int, Bounds(least=0)] | None = None
@@ -57,7 +61,29 @@ class Protect:
             )
         if self.embedding_epsilon:
             found += self._unprotected(sent, method)
+        if self.embedding_epsilon and self.delta <= 2 * TAILS:
+            found.append(f"protect.delta = {self.delta:g}: at least {4 * TAILS:.1g}")
+        if self.bottom == "frozen":
+            found += self._not_frozen(sent, method)
         return found
+
+    def _not_frozen(self, sent: Sequence[Kind], method: str) -> list[str]:
+        """Why the networks of a method cannot stay as they were drawn."""
+        where = 'protect.bottom = "frozen"'
+        if not self.embedding_epsilon:
+            return [f"{where} protects nothing by itself: set embedding_epsilon, or omit it"]
+        if any(kind.carries == "released" for kind in sent):
+            return [
+                f"{where}: in {method} a party's network goes on behind its vectors, and would "
+                "not be trained either. Choose a method such as splitnn"
+            ]
+        return []
+
+    def guaranteed(self, kind: Kind) -> tuple[float, float] | None:
+        """(ε, δ) within which a Kind tells of one record in a run; None: nothing is promised."""
+        if self.embedding_epsilon and of_rows(kind):
+            return self.embedding_epsilon, self.delta
+        return None
 
     def _unprotected(self, sent: Sequence[Kind], method: str) -> list[str]:
         """Why row vectors of a method cannot be protected."""

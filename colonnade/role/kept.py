@@ -26,6 +26,8 @@ class Kept:
         self._optimizers: list[torch.optim.Optimizer] = []
         self._saved: dict[str, Any] = {}
         self._evaluated: list[nn.Module] | None = None  # layers to train again afterwards
+        # What is done to each thing when it is there: made or restored
+        self.on_thing: Callable[[str, Any], None] | None = None
 
     def keep(self, name: str, make: Callable[[], Thing]) -> Thing:
         """The thing of this name: made now if it never was, restored if it was saved."""
@@ -46,6 +48,8 @@ class Kept:
                 self._evaluated += _in_evaluation_mode(thing)
             if isinstance(thing, torch.optim.Optimizer):
                 self._optimizers.append(thing)
+            if self.on_thing is not None:
+                self.on_thing(name, thing)
         kept: Thing = self._things[name]
         return kept
 

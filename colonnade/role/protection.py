@@ -30,6 +30,10 @@ class Protection(Protocol):
         """What protects this Kind, in a few words for the ledger; empty: nothing."""
         ...
 
+    def guaranteed(self, kind: Kind) -> tuple[float, float] | None:
+        """(ε, δ) within which all of a run tells of one record as this Kind; None: no promise."""
+        ...
+
     def told(self) -> Mapping[str, Any]:
         """What the result says about it, by what is protected."""
         ...

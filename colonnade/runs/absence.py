@@ -3,6 +3,9 @@
 Every row is evaluated with the same weights once with and once without a party. The difference is
 that party's embedding, also under masks, so this is for parties that live in one process anyhow;
 over a network it must never be done.
+
+Vectors that [protect] covers are clipped and noised here, too, since the others were trained on
+such ones. They stay in this process, so nothing is booked.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from torch import Tensor
 from colonnade.assembly import Assembly
 from colonnade.config import Config
 from colonnade.errors import MethodError
+from colonnade.privacy.protection import protect
 from colonnade.results.quality import Ruling, decided, judged, known
 from colonnade.results.result import headline
 from colonnade.role import identity
@@ -51,6 +55,8 @@ def measure(
     if not asked or not passives or len(cast) > MOST_PARTIES:
         return {}
     members = {name: _copy(p, weights[name]) for name, p in assembly.parties.items()}
+    for member in members.values():  # as in training; nothing leaves, so nothing is counted
+        protect(member, settings.protect, booked=False)
     told = result.get("decision")
     by = None if told is None else Ruling.from_told(told)
     found: dict[str, dict[str, dict[str, float | None]]] = {}

@@ -28,6 +28,7 @@ from colonnade.assembly import (
     names_of,
     of,
     read_all,
+    schedule_of,
     sha256_of,
     task_for,
 )
@@ -45,7 +46,6 @@ from colonnade.results.result import read
 from colonnade.role import identity
 from colonnade.role.method import bind
 from colonnade.role.party import Party
-from colonnade.role.recipe import Schedule
 from colonnade.runtime import local
 from colonnade.runtime.drive import reproducible
 from colonnade.task import Task
@@ -412,7 +412,7 @@ class Trained:
             name,
             self.result["roles"][name],
             self.config.parties.get(name, self.config.recipe),
-            Schedule(run.seed, run.epochs, run.batch_size, batching=run.batching),
+            replace(schedule_of(self.config), all_rows=False, patience=0),
             splits,
             preparation,
             self._task(),
