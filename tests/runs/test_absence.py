@@ -42,6 +42,14 @@ def test_every_evaluated_split_has_it(method: str, tmp_path: Path) -> None:
     assert result.metrics["test"]["absent"] != result.metrics["validation"]["absent"]
 
 
+@pytest.mark.slow
+def test_it_is_measured_alike_where_every_party_is_a_process(tmp_path: Path) -> None:
+    one = colonnade.run(settings(), out=tmp_path / "one")
+    each = colonnade.run(settings(), out=tmp_path / "each", runtime="process")
+    for key in ("absent", "absent_value"):
+        assert one.metrics["test"][key] and one.metrics["test"][key] == each.metrics["test"][key]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
