@@ -24,6 +24,7 @@ from colonnade.errors import RunError, unknown
 from colonnade.reproduce import catalogue, jobs, records
 from colonnade.reproduce.exhibit import Planned
 from colonnade.reproduce.records import Record
+from colonnade.results.environment import commit
 
 HELD = "held.toml"
 UNKNOWN_SECONDS = 600.0  # of a run like which none was recorded
@@ -107,7 +108,10 @@ def perform(
 
     scratch  where runs lie until they are recorded
     minutes  no run is begun that would end later; what has not ended by then is dropped
+
+    Where no run could be recorded, RunError says so before the first begins.
     """
+    records.check_commit(commit(), "the tree")
     until = None if minutes is None else time.monotonic() + 60 * minutes
     named = {job.name: job for job in wanted}
 

@@ -54,11 +54,7 @@ def settings_sha256(config: Mapping[str, Any]) -> str:
 def write(table: str, run: Planned, result: Mapping[str, Any], command: str, out: Path) -> Path:
     """The record of one run; a commit that nobody can check out again is refused."""
     commit = result["environment"]["commit"]
-    if not CLEAN.fullmatch(commit):
-        raise RunError(
-            f"the run {run.key} names no clean commit ({commit or 'none'!r}), so it is not "
-            "recorded. Commit first; where there is no repository, set COLONNADE_COMMIT"
-        )
+    check_commit(commit, f"the run {run.key}")
     content = {
         "schema": SCHEMA,
         "table": table,
@@ -73,6 +69,15 @@ def write(table: str, run: Planned, result: Mapping[str, Any], command: str, out
     path.parent.mkdir(parents=True, exist_ok=True)
     store.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", path)
     return path
+
+
+def check_commit(commit: str, what: str) -> None:
+    """RunError unless somebody else can check it out; `what` has it."""
+    if not CLEAN.fullmatch(commit):
+        raise RunError(
+            f"{what} names no clean commit ({commit or 'none'!r}), so nothing of it is recorded. "
+            "Commit first; where there is no repository (no .git), set COLONNADE_COMMIT"
+        )
 
 
 def place(papers: Path, table: str, run: str) -> Path:

@@ -63,6 +63,7 @@ def _commit(monkeypatch: pytest.MonkeyPatch, commit: str) -> None:
         return written(table, run, result | {"environment": environment}, command, out)
 
     monkeypatch.setattr(records, "write", named)
+    monkeypatch.setattr(queue, "commit", lambda: commit)
 
 
 def test_what_is_made_is_recorded_once_and_fills_the_table(
@@ -103,7 +104,21 @@ def test_other_settings_are_missing_again(papers: Path, monkeypatch: pytest.Monk
     assert job.run.key in {j.run.key for j in queue.missing("tiny", "cpu", papers)}
 
 
-def test_nothing_is_begun_that_would_end_too_late(papers: Path) -> None:
+@pytest.mark.parametrize("commit", ["", "0123abc+"])
+def test_nothing_is_begun_that_could_not_be_recorded(
+    papers: Path, monkeypatch: pytest.MonkeyPatch, commit: str
+) -> None:
+    _commit(monkeypatch, commit)
+    scratch = papers.parent / "scratch"
+    with pytest.raises(RunError, match="the tree names no clean commit"):
+        list(queue.perform(queue.missing("tiny", "cpu", papers), papers, 2, None, scratch))
+    assert not scratch.exists()
+
+
+def test_nothing_is_begun_that_would_end_too_late(
+    papers: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _commit(monkeypatch, COMMIT)
     jobs = [replace(job, seconds=7200.0) for job in queue.missing("tiny", "cpu", papers)]
     assert list(queue.perform(jobs, papers, 2, 1.0, papers.parent / "scratch")) == []
 
