@@ -1,6 +1,7 @@
 """What a run will need of a party's policy, known before anybody is called.
 
     forbidden   what will certainly be denied, or refused later
+    imitated    what only a simulation may ask for
     doubtful    what will be denied if the others bring as many ids as this party
     exhausted   what earlier runs have left too little of
     elsewhere   what runs of a federation of another name have counted, which is not looked at
@@ -28,6 +29,7 @@ from colonnade.errors import JournalError
 from colonnade.journal import Journal, RunJournal, Tally, default_place
 from colonnade.journal.journal import FILE
 from colonnade.owner import data_folder
+from colonnade.privacy.settings import DELTA as PROTECTED_DELTA
 from colonnade.role.batches import spread
 from colonnade.role.stopping import VERDICT
 from colonnade.wire import DTYPES, Kind, codec
@@ -71,6 +73,16 @@ def forbidden(
     if denied := [one.name for one in sent if one.name not in policy.allow]:
         said = f"{policy.source} keeps inside {', '.join(denied)}, which this party must send"
         yield said, "add [allow.…] for each, or the run will stop"
+
+
+def imitated(federation: Federation) -> Iterator[Problem]:
+    """What only a simulation may ask of noise."""
+    if (seed := federation.run.protect.simulate_noise_seed) is not None:
+        yield (
+            f"protect.simulate_noise_seed = {seed} in {federation.path}: all noise would follow "
+            "from a number that everybody knows, and protect nobody",
+            "remove it: between strangers each party draws its own noise",
+        )
 
 
 def doubtful(
@@ -183,6 +195,8 @@ def _beyond(
                 "all runs"
             )
         yield said, move
+    if why := rule.unprotected(federation.run.protect.guaranteed(kind)):
+        yield f"{where}.epsilon {why}", _protecting(kind, rule)
     width = width_of(kind, federation.run.options)
     widest = rule.widest(None if rows is None else rows.width)
     if width > widest:
@@ -209,6 +223,15 @@ def _beyond(
         yield said, f"allow `bytes` = {hops * least}: each id passes {hops} parties"
     if federation.run.align is None and "train" in rows.splits:
         yield from _of_known_rows(federation, kind, rule, rows, needed * width)
+
+
+def _protecting(kind: Kind, rule: Allow) -> str:
+    """How all parties may do what a policy asks for."""
+    if kind.carries != "features":
+        return "nothing protects this Kind: remove `epsilon`, or choose another method"
+    epsilon, delta = rule.within
+    at = f" and delta = {delta:g}" if delta < PROTECTED_DELTA else ""
+    return f"[run.protect] embedding_epsilon = {epsilon:g}{at} in the file of all parties"
 
 
 def _of_known_rows(

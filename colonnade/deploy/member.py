@@ -17,7 +17,7 @@ from colonnade.align.phase import aligned
 from colonnade.assembly import heard
 from colonnade.deploy.connect import connect, signals
 from colonnade.deploy.costs import remarks, scarce
-from colonnade.deploy.forecast import doubtful, exhausted, forbidden
+from colonnade.deploy.forecast import doubtful, exhausted, forbidden, imitated
 from colonnade.deploy.memory import open_journal, run_journal, watch_rows
 from colonnade.deploy.records import Records, Say
 from colonnade.deploy.setup import Setup, party_of
@@ -90,6 +90,7 @@ def _foresee(setup: Setup, folder: Path, say: Say | None) -> None:
     about = (setup.federation, setup.name, setup.policy, setup.rows)
     problems, warnings = [*forbidden(*about)], [*doubtful(*about), *scarce(*about)]
     if not setup.simulated:
+        problems += imitated(setup.federation)
         (problems if setup.settings.align is None else warnings).extend(exhausted(*about))
     if problems:
         raise ConfigError([f"{setup.policy.source}: {said}: {move}" for said, move in problems])

@@ -47,6 +47,14 @@ class Tallies(Protocol):
         ...
 
 
+class Promises(Protocol):
+    """What a gate asks of what protects a party."""
+
+    def guaranteed(self, kind: Kind) -> tuple[float, float] | None:
+        """(ε, δ) within which all of a run tells of one record as this Kind; None: no promise."""
+        ...
+
+
 class Sender(Protocol):
     """What a gate asks of the party whose message it is."""
 
@@ -68,6 +76,11 @@ class Sender(Protocol):
     @property
     def journal(self) -> Tallies | None:
         """What it does not forget."""
+        ...
+
+    @property
+    def protection(self) -> Promises | None:
+        """What it does to its messages before they leave."""
         ...
 
     def records(self, split: str = "train") -> Names:

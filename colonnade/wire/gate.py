@@ -119,6 +119,8 @@ class Gate:
                 f"record, so nothing would be limited. If that is true, remove `{idle[0]}` in "
                 f"{self.policy.source}; if not, do not run that method",
             )
+        if account.rule.epsilon:
+            self._check_protected(receiver, kind, account.rule, sender)
         rule, training = account.rule, held(sender, learnt_from(sender))
         rows, width = measure(kind, value, at_hand, training)
         if kind.about == "batch" and at_hand is None and sender.splits:
@@ -196,6 +198,18 @@ class Gate:
                 "min_members",
             )
         return self._account(kind.name)
+
+    def _check_protected(self, receiver: str, kind: Kind, rule: Allow, sender: Sender) -> None:
+        """Whether noise keeps the Kind within the policy's ε."""
+        protection = sender.protection
+        promised = None if protection is None else protection.guaranteed(kind)
+        if why := rule.unprotected(promised):
+            self._deny(
+                receiver,
+                kind,
+                f"its policy {why}. Let all parties agree on such a [protect]",
+                "epsilon",
+            )
 
     def _account(self, kind: str) -> _Account:
         account = self._accounts.get(kind)

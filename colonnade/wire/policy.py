@@ -11,6 +11,8 @@
     min_batch = 8            # fewest rows in a message of a training
     min_prediction = 8       # the same, of a prediction
     min_members = 3          # fewest parties that take part
+    epsilon = 8              # it leaves only if [protect] lets it tell of a record, in a run, …
+    delta = 1e-5             # … within this ε and δ, or less
 
     journal = "journal"      # at the top: the folder of what this party must not forget, from the
                              # policy file; omitted: in the user's data folder
@@ -41,6 +43,7 @@ from colonnade.errors import ConfigError, unknown
 from colonnade.wire.kind import Kind
 
 UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
+DELTA = 1e-5  # where a rule names an ε alone
 SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([kmgt]?b)", re.IGNORECASE)
 
 
@@ -58,11 +61,32 @@ class Allow:
     min_batch: int = 0
     min_prediction: int = 0
     min_members: int = 0
+    epsilon: float = 0.0
+    delta: float = 0.0
 
     @property
     def counts(self) -> list[str]:
         """The limits that are counted per record."""
         return [n for n in ("releases", "predictions", "numbers") if getattr(self, n)]
+
+    @property
+    def within(self) -> tuple[float, float]:
+        """(ε, δ) within which it must be protected; an ε of 0 asks for nothing."""
+        return self.epsilon, self.delta or DELTA
+
+    def unprotected(self, promised: tuple[float, float] | None) -> str:
+        """Why a Kind that is protected like this may not leave; empty: it may.
+
+        promised  (ε, δ) of one record in a run; None: it is not protected
+        """
+        epsilon, delta = self.within
+        if not epsilon or (promised and promised[0] <= epsilon and promised[1] <= delta):
+            return ""
+        has = f"is to leave with ε = {promised[0]:g} at δ = {promised[1]:g}" if promised else ""
+        return (
+            f"asks for ε = {epsilon:g} or less, at δ = {delta:g} or less, of each record in a run, "
+            f"and it {has or 'leaves as it is, without noise'}"
+        )
 
     def widest(self, features: int | None) -> float:
         """Most numbers per row of a message. features: the party's own; None: unknown."""
@@ -152,7 +176,8 @@ class Policy:
                 "# predictions = 5     # how often each record may leave to be predicted\n"
                 "# numbers = 4000      # most numbers about one record, in all runs together\n"
                 "# min_batch = 8       # fewest rows in a message of a training\n"
-                "# min_prediction = 8  # fewest rows in a message of a prediction\n",
+                "# min_prediction = 8  # fewest rows in a message of a prediction\n"
+                "# epsilon = 8         # only if noise keeps it within this ε of a record\n",
                 "# min_members = 3     # fewest parties that take part\n",
             )
             parts.append(
@@ -211,11 +236,19 @@ def _allow(table: Any, where: str, problems: list[str]) -> Allow:
         if key not in valid:
             problems.append(unknown(key, valid, f"in [{where}]"))
             continue
-        read = {"to": _peers, "bytes": _size, "width_ratio": _ratio}
+        read = {
+            "to": _peers,
+            "bytes": _size,
+            "width_ratio": _ratio,
+            "epsilon": _ratio,
+            "delta": _ratio,
+        }
         try:
             values[key] = read.get(key, _whole)(value)
         except TypeError as error:
             problems.append(f"{where}.{key} = {value!r}: {error}")
+    if values.get("delta") and not values.get("epsilon"):
+        problems.append(f"{where}.delta belongs to an epsilon: give both, or omit delta")
     return Allow(**values)
 
 

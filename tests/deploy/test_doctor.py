@@ -365,6 +365,7 @@ def test_a_signing_key_that_is_not_pinned(two: Two) -> None:
         (NEEDED["bank"] + "width = 127", "problem", "lets out 127 numbers per row; 128 would be"),
         (NEEDED["bank"] + "width_ratio = 63.9", "problem", "lets out 127 numbers per row; 128"),
         (NEEDED["bank"] + "width = 128\nwidth_ratio = 64", "ok", "allows what is sent: gradient"),
+        (NEEDED["bank"] + "epsilon = 8", "problem", "gradient.epsilon asks for ε = 8 or less"),
     ],
 )
 def test_policies(two: Two, text: str | None, verdict: str, said: str) -> None:

@@ -10,7 +10,14 @@ from colonnade.assembly import OwnRows, no_rows
 from colonnade.deploy.costs import costs, oversized, scarce
 from colonnade.deploy.doctor.check import Case, Check, problems
 from colonnade.deploy.doctor.learnt import learnt
-from colonnade.deploy.forecast import doubtful, elsewhere, exhausted, forbidden, sends_of
+from colonnade.deploy.forecast import (
+    doubtful,
+    elsewhere,
+    exhausted,
+    forbidden,
+    imitated,
+    sends_of,
+)
 from colonnade.deploy.setup import prepare
 from colonnade.errors import ColonnadeError, ConfigError, MethodError
 from colonnade.report import units
@@ -39,7 +46,8 @@ def permissions(case: Case, rows: OwnRows | None) -> tuple[Policy | None, list[C
     needed = [kind.name for kind in sends_of(case.federation, case.me.name)]
     about = (case.federation, case.me.name, policy, rows)
     begun = (case.out / "run.json").exists() and not never_began(case.out)  # its own releases
-    wrong = [*forbidden(*about), *doubtful(*about), *([] if begun else exhausted(*about))]
+    wrong = [*imitated(case.federation), *forbidden(*about), *doubtful(*about)]
+    wrong += [] if begun else exhausted(*about)
     found = [Check("policy", "problem", said, "correct the policy") for said in wrongly]
     found += [Check("policy", "problem", said, move) for said, move in wrong]
     if not found:
