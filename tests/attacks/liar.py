@@ -21,13 +21,15 @@ from colonnade.deploy import member, records
 from colonnade.deploy.records import Records
 from colonnade.errors import ColonnadeError
 from colonnade.methods import easter, fedemb
+from colonnade.role import stopping
+from colonnade.role.party import Party
 from colonnade.runtime import fixed
 from colonnade.runtime.control import TICK, Failure, Start
 from colonnade.runtime.fixed import Fixed
 from colonnade.runtime.network import Network
 from colonnade.runtime.sealing import Sealing
 from colonnade.runtime.session import Session
-from colonnade.wire import Ledger, Message, codec
+from colonnade.wire import Ledger, Message, Peer, codec
 
 OUT = Path()  # the liar's own folder
 
@@ -43,6 +45,20 @@ def main(arguments: Sequence[str]) -> int:
 
 
 # ---- lies about the end --------------------------------------------------------------------------
+
+
+def stop_party3_before_the_others(me: str) -> None:
+    """Its second epoch is the last one, the others hear that each is the best so far."""
+
+    def decide(party: Party, others: Sequence[Peer] = ()) -> None:
+        with party.evaluating():
+            for peer in others:
+                ends = peer.name == "party3" and party.position[1] == 1
+                peer.send(stopping.VERDICT, torch.tensor([not ends, ends]))
+        party.stopping.judge(party)
+        party.stopping.take(party, True, False)
+
+    stopping.decide = decide
 
 
 def _forge(change: Any) -> None:

@@ -78,6 +78,25 @@ def test_a_hub_that_tells_another_task_after_a_restart_is_named(
     assert "Traceback" not in said
 
 
+@pytest.mark.slow
+def test_a_hub_that_stops_one_party_before_the_others_is_named(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    """Each party hears what could be true. The one that ends is not blamed: the run fails at the
+    hub, which waits for it, and nobody has the weights of a finished run."""
+    lies = json.dumps({"party1": ["stop_party3_before_the_others"]})
+    program = (*nursery.program(Path("x"))[:-2], str(LIAR), lies)
+    data = {"name": "digits", "train_rows": 200, "test_rows": 60, "validation": 0.2}
+    tree = TREE | {"epochs": 4, "patience": 1, "data": data}
+    options = Options(restarts=0, program=program)
+    with pytest.raises(RoleFailed) as refused:
+        colonnade.run(tree, out=tmp_path / "run", runtime="process", processes=options)
+    said = str(refused.value)
+    assert refused.value.party == "party1" and said.startswith("'party1': Deadlock")
+    assert "Untrusted" not in said and "Traceback" not in said
+    assert not (tmp_path / "run" / "weights").exists()
+
+
 TOLD: list[tuple[object, str]] = [
     (None, "not told"),
     ({}, "not told"),
