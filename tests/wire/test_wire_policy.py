@@ -135,10 +135,10 @@ def test_a_template_names_every_kind_and_what_it_reveals() -> None:
     text = Policy.template(kinds)
     assert Policy.from_table(tomllib.loads(text)) == Policy.allowing(kinds)
     assert "# embedding (batch × dim) reveals: the sender's features" in text
-    every = tomllib.loads("\n".join(line.removeprefix("# ") for line in text.splitlines()[3:14]))
+    every = tomllib.loads("\n".join(line.removeprefix("# ") for line in text.splitlines()[3:15]))
     limits = Policy.from_table({"allow": {"x": every["allow"]["embedding"]}}).allow["x"]
     assert all(limits.table()), "every limit that the template names can be taken as it is"
     assert set(limits.table()) == {
         "to", "bytes", "width", "width_ratio", "releases", "predictions", "numbers", "min_batch",
-        "min_prediction", "min_members",
+        "min_prediction", "min_members", "epsilon",
     }  # fmt: skip
