@@ -34,6 +34,19 @@ TREE = {
 }
 
 
+def refused(
+    lie: str, nursery: Nursery, folder: Path, tree: dict[str, Any] = TREE, restarts: int = 0
+) -> RoleFailed:
+    """The error of a run whose hub, party1, lies."""
+    lies = json.dumps({"party1": [lie]})
+    program = (*nursery.program(Path("x"))[:-2], str(LIAR), lies)
+    options = Options(restarts=restarts, program=program)
+    with pytest.raises(RoleFailed) as caught:
+        colonnade.run(tree, out=folder / "run", runtime="process", processes=options)
+    assert "Traceback" not in str(caught.value)
+    return caught.value
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("lie", "why"),
@@ -50,13 +63,9 @@ def test_a_task_that_is_none_is_refused_and_the_hub_named(
 ) -> None:
     """Whoever hears it makes no model of it: the run ends with a typed error, and without weights
     of any other party."""
-    program = (*nursery.program(Path("x"))[:-2], str(LIAR), json.dumps({"party1": [lie]}))
-    options = Options(restarts=0, program=program)
-    with pytest.raises(RoleFailed) as refused:
-        colonnade.run(TREE, out=tmp_path / "run", runtime="process", processes=options)
-    said = str(refused.value)
+    said = str(refused(lie, nursery, tmp_path))
     assert "Untrusted: 'party1' says what is to be learnt, and that is refused" in said
-    assert why in said and "Traceback" not in said
+    assert why in said
     for party in ("party2", "party3"):
         assert not list((tmp_path / "run" / "parties" / party).glob("weights*"))
 
@@ -66,16 +75,11 @@ def test_a_hub_that_tells_another_task_after_a_restart_is_named(
     nursery: Nursery, tmp_path: Path
 ) -> None:
     """What others have trained until then has outputs for the classes that they were told first."""
-    lies = json.dumps({"party1": ["tell_fewer_classes_when_it_comes_back"]})
-    program = (*nursery.program(Path("x"))[:-2], str(LIAR), lies)
-    options = Options(restarts=1, program=program)
     tree = TREE | {"method": "easter", "epochs": 6, "checkpoint": {"steps": 2}}
     del tree["splitnn"]  # type: ignore[attr-defined]
-    with pytest.raises(RoleFailed) as refused:
-        colonnade.run(tree, out=tmp_path / "run", runtime="process", processes=options)
-    said = str(refused.value)
+    lie = "tell_fewer_classes_when_it_comes_back"
+    said = str(refused(lie, nursery, tmp_path, tree, restarts=1))
     assert "Untrusted: 'party1' says what is to be learnt" in said and "was told before" in said
-    assert "Traceback" not in said
 
 
 @pytest.mark.slow
@@ -84,16 +88,11 @@ def test_a_hub_that_stops_one_party_before_the_others_is_named(
 ) -> None:
     """Each party hears what could be true. The one that ends is not blamed: the run fails at the
     hub, which waits for it, and nobody has the weights of a finished run."""
-    lies = json.dumps({"party1": ["stop_party3_before_the_others"]})
-    program = (*nursery.program(Path("x"))[:-2], str(LIAR), lies)
     data = {"name": "digits", "train_rows": 200, "test_rows": 60, "validation": 0.2}
     tree = TREE | {"epochs": 4, "patience": 1, "data": data}
-    options = Options(restarts=0, program=program)
-    with pytest.raises(RoleFailed) as refused:
-        colonnade.run(tree, out=tmp_path / "run", runtime="process", processes=options)
-    said = str(refused.value)
-    assert refused.value.party == "party1" and said.startswith("'party1': Deadlock")
-    assert "Untrusted" not in said and "Traceback" not in said
+    error = refused("stop_party3_before_the_others", nursery, tmp_path, tree)
+    assert error.party == "party1" and str(error).startswith("'party1': Deadlock")
+    assert "Untrusted" not in str(error)
     assert not (tmp_path / "run" / "weights").exists()
 
 
