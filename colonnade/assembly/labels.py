@@ -11,6 +11,7 @@ from torch import Tensor
 from colonnade.config import Config
 from colonnade.data import Asked
 from colonnade.errors import ConfigError, listed, unknown
+from colonnade.privacy.settings import public_scale
 from colonnade.role.method import Circumstances
 from colonnade.task import Task, calibration, decision, measures
 from colonnade.task.task import Kind
@@ -40,6 +41,7 @@ def task_for(config: Config, classes: Sequence[str], labels: Tensor | None = Non
             if name not in classes
         ]
         weights = tuple(weight.get(name, 1.0) for name in classes)
+    problems += config.protect.of_task(kind == "regression", len(classes))
     if problems:
         raise ConfigError(problems)
     method = config.found.method
@@ -51,6 +53,9 @@ def task_for(config: Config, classes: Sequence[str], labels: Tensor | None = Non
         return Task(kind, classes, run.metric, positive, class_weight=weights)
     mean, spread = config.data.mean, config.data.spread
     if mean is not None and spread is not None:  # agreed on: nothing is told of the labels
+        return Task(kind, metric=run.metric, mean=mean, spread=spread)
+    if config.protect.label_epsilon:  # all are told it
+        mean, spread = public_scale(config.protect.label_range)
         return Task(kind, metric=run.metric, mean=mean, spread=spread)
     return Task(kind, metric=run.metric).fitted(labels)
 

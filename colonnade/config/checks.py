@@ -124,9 +124,32 @@ def check_decision(decision: Deciding, run: Run, data: Data, problems: list[str]
 
 def check_protect(protect: Protect, method: Method, options: Any, problems: list[str]) -> None:
     """Check that the method lets what is asked for be protected, whoever sends it."""
+    why = method.learning.unprotected(options)
+    problems += protect.of_labels(method.name, why, method.start is not None)
     roles = [role for role, known in method.roles.items() if known.rows]
     sent = {k.name: k for role in roles for k in method.sent_by(role, options, 2)}
     problems += protect.problems(list(sent.values()), method.name)
+
+
+def check_answers(protect: Protect, run: Run, decision: Deciding, problems: list[str]) -> None:
+    """Check that nothing is made of labels which would go wrong with answers in their place."""
+    if not protect.label_epsilon:
+        return
+    where = f"protect.label_epsilon = {protect.label_epsilon:g}"
+    if run.class_weight != "none":
+        problems.append(
+            f"{where}: class_weight weighs rows by their labels, and all that is used of these is "
+            "answers, which the loss could not correct for any more. Omit class_weight; "
+            "decision.rate or decision.threshold flag more or fewer rows"
+        )
+    asked = ["cost"] if decision.cost is not None else []
+    asked += ["calibrate"] if decision.calibrate != "none" else []
+    if asked:
+        problems.append(
+            f"{where}: {' and '.join('decision.' + one for one in asked)} would fit probabilities "
+            "to answers of validation rows, not to labels. Omit it; decision.rate and "
+            "decision.threshold need no labels"
+        )
 
 
 def check_partition(partition: Partition, given: Mapping[str, Any], problems: list[str]) -> None:

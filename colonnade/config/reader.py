@@ -112,6 +112,8 @@ def _build(
         checks.check_data(tables["data"], problems)
     if run is not None and tables["data"] is not None and tables["decision"] is not None:
         checks.check_decision(tables["decision"], run, tables["data"], problems)
+    if run is not None and tables["protect"] is not None and tables["decision"] is not None:
+        checks.check_answers(tables["protect"], run, tables["decision"], problems)
     if partition is not None:
         checks.check_partition(partition, toml.table(tree, "partition", []), problems)
     if recipe is not None:

@@ -6,11 +6,13 @@ counts.py     counts per record, booked ahead
 steps.py      the steps that were begun, and with whom
 met.py        the rows that were evaluated, and by whom
 releases.py   what was released within a privacy budget
+answers.py    what stands in for labels, for ever
 spendings.py  what protections have spent on records
 left.py       digests of what has left with noise
 run.py        what one run of the party uses of it
 """
 
+from colonnade.journal.answers import Answers, Known
 from colonnade.journal.counts import Tally
 from colonnade.journal.journal import Anchor, Journal, default_place
 from colonnade.journal.met import Meetings
@@ -22,7 +24,9 @@ from colonnade.journal.steps import Steps
 
 __all__ = [
     "Anchor",
+    "Answers",
     "Journal",
+    "Known",
     "Meetings",
     "Names",
     "Releases",

@@ -59,29 +59,36 @@ class Lists:
     def keep(self, names: Names) -> str:
         """Bring a set of records to the disk; returns what entries call it."""
         unique: Names = np.unique(names)
-        data = unique.astype("<u8").tobytes()
-        called = hashlib.sha256(data).hexdigest()
-        if called not in self._known:
-            place = self._folder / called
-            if not place.exists():
-                self._write(place, data)
-            self._known[called] = unique
+        called = self.put(unique.astype("<u8").tobytes())
+        self._known[called] = unique
         return called
 
     def read(self, called: str) -> Names:
         """The records of a list, sorted."""
         if called not in self._known:
-            try:
-                data = (self._folder / called).read_bytes()
-            except OSError:
-                data = None
-            if data is None or hashlib.sha256(data).hexdigest() != called:
-                raise JournalError(
-                    f"{self._folder / called} is missing or was changed: it says which records "
-                    "were released. Bring the whole folder of the journal back from a backup"
-                )
-            self._known[called] = np.frombuffer(data, dtype="<u8")
+            self._known[called] = np.frombuffer(self.get(called), dtype="<u8")
         return self._known[called]
+
+    def put(self, data: bytes) -> str:
+        """Bring something else about records to the disk, likewise."""
+        called = hashlib.sha256(data).hexdigest()
+        place = self._folder / called
+        if called not in self._known and not place.exists():
+            self._write(place, data)
+        return called
+
+    def get(self, called: str) -> bytes:
+        """What was put there; refused if it is not that."""
+        try:
+            data = (self._folder / called).read_bytes()
+        except OSError:
+            data = None
+        if data is None or hashlib.sha256(data).hexdigest() != called:
+            raise JournalError(
+                f"{self._folder / called} is missing or was changed: it says which records "
+                "were released. Bring the whole folder of the journal back from a backup"
+            )
+        return data
 
     def _write(self, place: Path, data: bytes) -> None:
         draft = place.with_name(f".{secrets.token_hex(8)}")

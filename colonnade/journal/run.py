@@ -19,9 +19,10 @@ import numpy as np
 from torch import Tensor
 
 from colonnade.errors import BudgetSpent, JournalError
+from colonnade.journal.answers import Answers
 from colonnade.journal.counts import Tally
 from colonnade.journal.journal import Journal
-from colonnade.journal.records import Names
+from colonnade.journal.records import Names, named_by_content
 from colonnade.journal.releases import Releases
 from colonnade.journal.spendings import Spendings
 
@@ -85,6 +86,10 @@ class RunJournal:
         """What was spent on these records by all that protects them, in all runs."""
         return Spendings(self.journal, self.run, records)
 
+    def answers(self, classes: Sequence[str]) -> Answers:
+        """What stands in for labels of these classes, or for numbers, in all runs."""
+        return Answers(self.journal, self.run, classes)
+
     def check_start(self, label: str | None) -> None:
         """Refuse to begin from nothing (no label) what has released something: it would learn
         again, and release again."""
@@ -104,7 +109,10 @@ class RunJournal:
         rows     what is in them, (records, …)
         """
         if not self._ids:
-            return self.journal.names_of_rows(rows.detach().cpu().numpy())
+            content = rows.detach().cpu().numpy()
+            if self._root:  # a run that repeats itself knows its rows again
+                return named_by_content(self.secret("rows", lasting=True), content)
+            return self.journal.names_of_rows(content)
         found: Names = self._named[numbers.cpu().numpy()]
         return found
 

@@ -55,7 +55,7 @@ from colonnade.models import vgg_decoder
 from colonnade.partition import Mosaic
 from colonnade.partition.mosaic import mirrored
 from colonnade.role.batches import Batch
-from colonnade.role.method import About, Membership, Method, Network, Role, RowRules
+from colonnade.role.method import About, Learning, Membership, Method, Network, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
@@ -343,6 +343,11 @@ METHOD = Method(
     rows=RowRules(everyone_labelled=lambda cfg: cfg.personalised),
     network=Network("vgg16", images=True, moved_whole=lambda cfg: cfg.augment == "oracle"),
     membership=Membership(absent=True),
+    learning=Learning(
+        unprotected=lambda options: (
+            "hands an extractor down that is learnt from labels beside other trainings on them"
+        ),
+    ),
     simulated=simulated,
     about=About(
         title="AdptVFedConv",

@@ -187,7 +187,11 @@ METHOD = Method(
     },
     kinds=(SCORES, GRADIENT),
     cast=known_parties,
-    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="together"),
+    learning=Learning(
+        tasks=("binary", "multiclass", "regression"),
+        stops="together",
+        unprotected=lambda options: "",
+    ),
     about=About(
         title="Agg-VFL",
         trained="networks whose predictions are averaged",

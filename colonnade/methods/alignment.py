@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from colonnade.errors import MethodError
-from colonnade.role.method import Method, Role, RowRules
+from colonnade.role.method import Learning, Method, Role, RowRules
 from colonnade.role.party import Party
 
 
@@ -39,4 +39,5 @@ METHOD = Method(
     roles={"aligned": Role(aligned, aligned_predict, features=False)},
     cast=everyone,
     rows=RowRules(ids_only=True),
+    learning=Learning(unprotected=lambda options: "uses no labels"),
 )

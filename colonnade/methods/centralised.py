@@ -59,6 +59,10 @@ METHOD = Method(
     roles={"owner": Role(owner, owner_predict)},
     cast=one_owner,
     rows=RowRules(pooled=lambda options: True),
-    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="alone"),
+    learning=Learning(
+        tasks=("binary", "multiclass", "regression"),
+        stops="alone",
+        unprotected=lambda options: "sends nothing, so no label leaves its owner",
+    ),
     about=About(title="Centralised", trained="one network on the pooled data"),
 )

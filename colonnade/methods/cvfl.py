@@ -285,7 +285,15 @@ METHOD = Method(
     },
     kinds=(EMBEDDING, GRADIENT, VIEW),
     rows=RowRules(everyone_labelled=lambda options: options.labels == "shared"),
-    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="together"),
+    learning=Learning(
+        tasks=("binary", "multiclass", "regression"),
+        stops="together",
+        unprotected=lambda options: (
+            "with labels = 'shared' gives all parties the labels"
+            if options.labels == "shared"
+            else ""
+        ),
+    ),
     about=About(
         title="C-VFL",
         trained="a split network with compressed embeddings",

@@ -465,7 +465,15 @@ METHOD = Method(
         signs=lambda options: options.mask != "none",
     ),
     check=check,
-    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="together"),
+    learning=Learning(
+        tasks=("binary", "multiclass", "regression"),
+        stops="together",
+        unprotected=lambda options: (
+            "with loss = 'sigmoid' has a loss that is not corrected for answers; take softmax"
+            if options.loss == "sigmoid"
+            else ""
+        ),
+    ),
     about=About(
         title="EASTER",
         reference="EASTER: Embedding Aggregation-based Heterogeneous Models Training in Vertical "

@@ -52,7 +52,7 @@ from colonnade.models import network
 from colonnade.models.joined import Connect, Joined
 from colonnade.privacy import release
 from colonnade.privacy.release import Release
-from colonnade.role.method import About, Membership, Method, Prologue, Role, RowRules
+from colonnade.role.method import About, Learning, Membership, Method, Prologue, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
 from colonnade.toml import Bounds, check_bounds
@@ -323,6 +323,15 @@ def caveats(cfg: FedEmb) -> list[str]:
     return cfg.release.caveats("fedemb", labels * (cfg.targets == "proportions"))
 
 
+def unprotected(cfg: FedEmb) -> str:
+    if cfg.setting == "vertical" and cfg.grouping == "class":
+        return (
+            "with grouping = 'class' needs the same labels at all clients, and each draws answers "
+            "of its own; take grouping = 'random'"
+        )
+    return ""
+
+
 METHOD = Method(
     name="fedemb",
     summary="upper networks joined at a server, and tuned on aggregated embeddings",
@@ -340,6 +349,7 @@ METHOD = Method(
     ),
     membership=Membership(hub="server"),
     start=Prologue(LOCAL, ("cut",)),
+    learning=Learning(unprotected=unprotected),
     about=About(
         title="FedEmb",
         reference="FedEmb: A Vertical and Hybrid Federated Learning Algorithm",

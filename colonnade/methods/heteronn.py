@@ -350,7 +350,11 @@ METHOD = Method(
     },
     kinds=messages.KINDS,
     cast=cast,
-    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="together"),
+    learning=Learning(
+        tasks=("binary", "multiclass", "regression"),
+        stops="together",
+        unprotected=lambda options: "",
+    ),
     about=About(
         title="Hetero-NN",
         trained="a split network with FATE's interactive layer",

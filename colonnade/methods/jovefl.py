@@ -356,7 +356,13 @@ METHOD = Method(
     membership=Membership(hub="server", elastic=True),
     simulated=simulated,
     check=lambda known: require_held_out(known, why_judged(known.options)),
-    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="alone"),
+    learning=Learning(
+        tasks=("binary", "multiclass", "regression"),
+        stops="alone",
+        unprotected=lambda options: (
+            "weighs and mixes networks by labels in ways that are not corrected for answers"
+        ),
+    ),
     about=About(
         title="JoVe-FL",
         reference="JoVe-FL: A Joint-Embedding Vertical Federated Learning Framework",

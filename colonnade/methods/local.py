@@ -64,6 +64,10 @@ METHOD = Method(
     roles={"alone": Role(alone, alone_predict)},
     cast=everyone_alone,
     rows=RowRules(aligned=lambda options: False, everyone_labelled=lambda options: options.oracle),
-    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="alone"),
+    learning=Learning(
+        tasks=("binary", "multiclass", "regression"),
+        stops="alone",
+        unprotected=lambda options: "sends nothing, so no label leaves its owner",
+    ),
     about=About(title="Local", trained="one network each"),
 )

@@ -148,7 +148,7 @@ METHOD = Method(
     },
     kinds=(PLACE, MAPS, GRADIENT),
     network=Network("vgg16", images=True),
-    learning=Learning(stops="together"),
+    learning=Learning(stops="together", unprotected=lambda options: ""),
     about=About(
         title="SplitConv",
         reference="the counterpart of AdptVFedConv without its one-shot training",

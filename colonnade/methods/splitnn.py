@@ -169,7 +169,11 @@ METHOD = Method(
     },
     kinds=(EMBEDDING, GRADIENT),
     membership=Membership(absent=True),
-    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="together"),
+    learning=Learning(
+        tasks=("binary", "multiclass", "regression"),
+        stops="together",
+        unprotected=lambda options: "",
+    ),
     about=About(
         title="SplitNN",
         trained="a split network",

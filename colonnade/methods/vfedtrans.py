@@ -441,7 +441,14 @@ METHOD = Method(
     rows=RowRules(all_rows=True),
     membership=Membership(signs=lambda options: True),
     check=check,
-    learning=Learning(tasks=("binary", "multiclass", "regression"), stops="alone"),
+    learning=Learning(
+        tasks=("binary", "multiclass", "regression"),
+        stops="alone",
+        unprotected=lambda options: (
+            "never lets labels leave the task party, so nothing needs protection: what leaves is "
+            "made of features"
+        ),
+    ),
     about=About(
         title="VFedTrans",
         reference="Vertical Federated Knowledge Transfer via Representation Distillation",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from colonnade.privacy import bottoms
+from colonnade.privacy.labels import LabelAnswers
 from colonnade.privacy.rows import Plan, RowNoise
 from colonnade.privacy.settings import Protect, of_rows
 from colonnade.role.party import Party
@@ -23,10 +24,17 @@ class Protections:
 
     how: Protect | None = None
     rows: RowNoise | None = None
+    labels: LabelAnswers | None = None
 
     def begin(self, me: Party) -> None:
+        if self.labels is not None:
+            self.labels.begin(me)
         if self.rows is not None:
             self.rows.begin(me)
+
+    def epoch(self, me: Party) -> None:
+        if self.labels is not None:
+            self.labels.epoch(me)
 
     def applied(self, me: Party, kind: Kind, value: Value) -> Value:
         return value if self.rows is None else self.rows.applied(me, kind, value)
@@ -40,8 +48,11 @@ class Protections:
         return None if self.how is None else self.how.guaranteed(kind)
 
     def told(self) -> Mapping[str, Any]:
-        embeddings = {} if self.rows is None else self.rows.told()
-        return {"embeddings": embeddings} if embeddings else {}
+        told = {
+            "embeddings": {} if self.rows is None else self.rows.told(),
+            "labels": {} if self.labels is None else self.labels.told(),
+        }
+        return {what: said for what, said in told.items() if said}
 
 
 def protect(me: Party, how: Protect, *, booked: bool = True) -> None:
@@ -55,4 +66,5 @@ def protect(me: Party, how: Protect, *, booked: bool = True) -> None:
     if how.embedding_epsilon:
         rows = RowNoise(how, Plan.of(how, me.schedule), booked=booked)
         bottoms.shape(me, how)
-    me.protection = Protections(how, rows)
+    labels = LabelAnswers(how, me.schedule.epochs) if how.label_epsilon and me.labelled else None
+    me.protection = Protections(how, rows, labels)

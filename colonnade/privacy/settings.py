@@ -7,6 +7,7 @@ embedding_epsilon = 8      # of each row's vectors, all of a run together       
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
@@ -16,6 +17,7 @@ from colonnade.wire import Kind
 
 DELTA = 1e-5
 TAILS = 2.0**-40  # of δ: what noise of 53 random bits has not, see privacy/noise.py
+MOST_CLASSES = 100  # of labels that are answered by a prior
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,57 @@ class Protect:
             return self.embedding_epsilon, self.delta
         return None
 
+    def of_labels(self, method: str, unprotected: str, phases: bool) -> list[str]:
+        """What is wrong with the protection of labels in a run of this method.
+
+        unprotected  why it cannot be; empty: it can
+        phases       whether it trains more than once on the same rows
+        """
+        where = f"protect.label_epsilon = {self.label_epsilon:g}"
+        if not self.label_epsilon:
+            given = {
+                "label_response": self.label_response != "plain",
+                "label_range": self.label_range,
+            }
+            return [
+                f"protect.{key} has no effect without label_epsilon: set that, or omit {key}"
+                for key, there in given.items()
+                if there
+            ]
+        if unprotected:
+            return [
+                f"{where}: {method} {unprotected}. Omit label_epsilon, or take a method whose "
+                "labels can be protected, such as splitnn or easter"
+            ]
+        if phases and self.label_response == "prior":
+            return [
+                f'{where}: label_response = "prior" asks what networks say in the middle of one '
+                f"training, and {method} has several. Omit label_response"
+            ]
+        return []
+
+    def of_task(self, regression: bool, classes: int) -> list[str]:
+        """What is wrong with the protection of labels, now that it is known what they are."""
+        if not self.label_epsilon:
+            return []
+        if not regression and self.label_range:
+            return [
+                "protect.label_range is of labels that are numbers, and these are classes: omit it"
+            ]
+        if regression and not self.label_range:
+            return [
+                f"protect.label_epsilon = {self.label_epsilon:g}: the labels are numbers, and "
+                "noise needs to know between which two they lie, without looking at them: set "
+                "protect.label_range, such as [0, 100]"
+            ]
+        if self.label_response == "prior" and (regression or classes > MOST_CLASSES):
+            found = "numbers" if regression else f"{classes:,} classes"
+            return [
+                f'protect.label_response = "prior" is for at most {MOST_CLASSES} classes, and the '
+                f"labels are {found}: omit it"
+            ]
+        return []
+
     def _unprotected(self, sent: Sequence[Kind], method: str) -> list[str]:
         """Why row vectors of a method cannot be protected."""
         where = f"protect.embedding_epsilon = {self.embedding_epsilon:g}"
@@ -119,3 +172,10 @@ def _why_not(kind: Kind) -> str:
     if kind.carries == "features" and not (of_rows(kind) and kind.dtype.startswith("float")):
         return "carries features and is not one vector of numbers for each row"
     return ""
+
+
+def public_scale(label_range: Sequence[float]) -> tuple[float, float]:
+    """The mean and the spread of numbers of which only the range is known: as if all were equally
+    likely."""
+    low, high = label_range
+    return (low + high) / 2, (high - low) / math.sqrt(12)

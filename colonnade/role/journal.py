@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from torch import Tensor
 
-from colonnade.journal import Names, Releases, Spendings
+from colonnade.journal import Answers, Names, Releases, Spendings
 from colonnade.journal.counts import Tally
 
 
@@ -29,6 +29,10 @@ class OwnJournal(Protocol):
 
     def spendings(self, records: Names) -> Spendings:
         """What was spent on these records by all that protects them, in all runs."""
+        ...
+
+    def answers(self, classes: Sequence[str]) -> Answers:
+        """What stands in for labels of these classes, or for numbers, in all runs."""
         ...
 
     def names(self, numbers: Tensor, rows: Tensor) -> Names:

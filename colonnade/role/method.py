@@ -96,6 +96,12 @@ class Learning:
     # How a training ends by itself, see role/stopping.py: "together" by the label holder's verdict,
     # "alone" each party by its own validation rows; empty: it cannot
     stops: Literal["", "together", "alone"] = ""
+    # Why [protect] label_epsilon cannot protect the labels with these options; empty: it can, since
+    # roles use labels through me.task.loss and me.score alone, and whatever they make of them
+    unprotected: Callable[[Any], str] = lambda options: (
+        "does not say that its roles use labels through me.task.loss and me.score alone; if they "
+        'do, declare it with Learning(unprotected=lambda options: "")'
+    )
 
 
 @dataclass(frozen=True)

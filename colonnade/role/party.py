@@ -203,6 +203,8 @@ class Party:
 
         shared=False gives this party an order of its own, for methods without aligned rows.
         """
+        if self.protection is not None:
+            self.protection.epoch(self)
         split, plan = self._weighted(self.splits["train"]), self.schedule
         phase, epoch, _ = self.position
         generator, drawn = self._order(phase, epoch, shared)

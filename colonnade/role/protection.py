@@ -22,6 +22,10 @@ class Protection(Protocol):
         """A role of this party begins, with the rows that it has now."""
         ...
 
+    def epoch(self, me: Party) -> None:
+        """An epoch of its training begins, or goes on; no row of it is at hand yet."""
+        ...
+
     def applied(self, me: Party, kind: Kind, value: Value) -> Value:
         """What leaves in place of a value; an error if it may not leave."""
         ...

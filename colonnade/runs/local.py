@@ -123,7 +123,7 @@ def _restore(
     if attempt.resumed:
         for name, snapshot in checkpoints.latest(first.phase if first else "").items():
             parties[name].resume(snapshot)
-    elif starts is not None and first is not None:
+    elif starts is not None and first is not None and not settings.protect.label_epsilon:
         shared = SharedStart(starts / settings.start_sha256(), first.phase, list(parties))
         for name, snapshot in shared.snapshots().items():
             parties[name].resume(snapshot)

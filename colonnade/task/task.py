@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Any, Literal, Protocol, get_args
 
@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from colonnade.errors import DataError, foreign
 from colonnade.task.measures import measure, scored
+from colonnade.task.response import Responses
 
 MOST_CLASSES, NAME_LETTERS = 1000, 2000  # of a task that others tell, and of its result
 Kind = Literal["binary", "multiclass", "regression"]
@@ -31,6 +32,8 @@ class Labelled(Protocol):
     def labels(self) -> Tensor: ...
     @property
     def weights(self) -> Tensor | None: ...
+    @property
+    def rows(self) -> Tensor | None: ...
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class Task:
     spread: float = 1.0  # regression: their standard deviation
     # How much classes count in training: all alike, each as much as the others, or these numbers
     class_weight: Literal["none", "balanced"] | tuple[float, ...] = "none"
+    # Classes that are protected: what stands in for the labels of training rows; see response.py
+    responses: Responses | None = field(default=None, compare=False, repr=False)
 
     @staticmethod
     def of(classes: Sequence[str]) -> Task:
@@ -76,7 +81,9 @@ class Task:
 
     def loss(self, outputs: Tensor, batch: Labelled) -> Tensor:
         """The mean over rows of cross-entropy, or of the squared error in units of the spread; rows
-        count by their weights, if they have any."""
+        count by their weights, if they have any. Of protected labels, that of their answers."""
+        if self.responses is not None:
+            return self.responses.loss(outputs, batch)
         return self._loss(outputs, batch.labels, batch.weights)
 
     def _loss(self, outputs: Tensor, labels: Tensor, weights: Tensor | None = None) -> Tensor:

@@ -53,8 +53,15 @@ def report_kinds(*, noisy: bool, labelled: bool) -> list[Kind]:
 
 
 def label_proportions(me: Party, groups: Grouping) -> Tensor:
-    """The share of each class in each group of training rows: (groups, classes)."""
-    return groups.means(F.one_hot(labels_of(me, "train"), len(me.task.classes)).float())
+    """The share of each class in each group of training rows: (groups, classes).
+
+    Of protected labels, what their answers say of it: without bias, but for what lies below 0.
+    """
+    labels = labels_of(me, "train")
+    if me.task.responses is None:
+        return groups.means(F.one_hot(labels, len(me.task.classes)).float())
+    shares = groups.means(me.task.responses.shares(labels)).clamp(min=0.0)
+    return shares / shares.sum(1, keepdim=True)
 
 
 @dataclass(frozen=True)
