@@ -91,6 +91,8 @@ def _foresee(setup: Setup, folder: Path, say: Say | None) -> None:
     problems, warnings = [*forbidden(*about)], [*doubtful(*about), *scarce(*about)]
     if not setup.simulated:
         problems += imitated(setup.federation)
+        known = Circumstances(setup.settings.options, on_lost=setup.federation.on_lost)
+        setup.settings.found.method.check(known)
         (problems if setup.settings.align is None else warnings).extend(exhausted(*about))
     if problems:
         raise ConfigError([f"{setup.policy.source}: {said}: {move}" for said, move in problems])

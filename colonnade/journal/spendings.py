@@ -22,14 +22,15 @@ from numpy.typing import NDArray
 from colonnade.journal.journal import Entry, Journal
 from colonnade.journal.records import Names
 
-Mechanism = Literal["gaussian", "laplace", "response"]
+Mechanism = Literal["gaussian", "discrete", "laplace", "response"]
 
 
 @dataclass(frozen=True, order=True)
 class Spending:
     """One use of a mechanism on a record.
 
-    size  gaussian: σ / Δ of the noise, in L2; laplace: b / Δ, in L1; response: the ε of one label
+    size  gaussian, discrete: σ / Δ of the noise, in L2; laplace: b / Δ, in L1; response: the ε of
+          one label
     """
 
     mechanism: Mechanism

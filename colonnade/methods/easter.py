@@ -11,7 +11,6 @@ Learning". C = K + 1 parties, networks h_k (embedding) and p_k (decision) of any
     3. R_k = p_k(E)                          →    3. R_0 = p_0(E)
                                              ←    4. L_k = loss(R_k, Y), dL_k/dR_k for every k
     5. back-propagate dL_k/dR_k through p_k, and with the factor dE/dE_k = 1/C through h_k; step
-    6. every epoch: the mean of all its E_k  →    6. keep it, for when k is absent
 
 Four messages per batch and passive party. Every h_k is trained by its own head alone; with
 `gradient = "joint"` the active party also gathers dL_k/dE and returns their sum (two more
@@ -21,10 +20,11 @@ Masks hide single embeddings from an active party that keeps to this protocol; w
 passive party that colludes with it unmasks the other. Labels are not hidden: dL_k/dR_k shows them
 to the passive parties, and `label_leak` says how many.
 
-An absent party takes no part in keys, masks and messages. Its mean stands in for its E_k; with
-`stand_in = "present"` nobody tells a mean, and C counts those who are there. Over a network the
-same rows must never meet the same weights once with and once without a party, in an evaluation or
-a step done again: the difference of the two sums is its embedding, whatever the masks.
+An absent party takes no part in keys, masks and messages, and C counts those who are there. With
+`stand_in = "mean"` every passive party tells the mean of its E_k in clear after each epoch, and it
+stands in for the E_k of an absent one. Over a network the same rows must never meet the same
+weights once with and once without a party, in an evaluation or a step done again: the difference
+of the two sums is its embedding, whatever the masks.
 """
 
 from __future__ import annotations
@@ -38,6 +38,16 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.errors import ConfigError, MethodError, unknown
+from colonnade.methods.parts.easter_messages import (
+    EMBEDDING,
+    GLOBAL,
+    GRADIENT,
+    HEAD_GRADIENT,
+    JOINT_GRADIENT,
+    KINDS,
+    MEAN,
+    PREDICTION,
+)
 from colonnade.methods.parts.mean import Mean
 from colonnade.metrics.leakage import label_leak
 from colonnade.models import head, network
@@ -59,49 +69,6 @@ from colonnade.role.party import Party
 from colonnade.toml import Bounds
 from colonnade.wire import Kind, Peer
 
-EMBEDDING = Kind(
-    "embedding",
-    ("batch", "dim"),
-    reveals="the sender's features, through h_k",
-    carries="features",
-)
-GLOBAL = Kind(
-    "global_embedding",
-    ("batch", "dim"),
-    reveals="what all embeddings are together",
-    carries="features",
-)
-PREDICTION = Kind(
-    "prediction",
-    ("batch", "classes"),
-    reveals="what the sender's p_k makes of E",
-    carries="released",
-)
-GRADIENT = Kind(
-    "gradient",
-    ("batch", "classes"),
-    reveals="every label: where dL_k/dR_k is negative, or by its size",
-    carries="labels",
-)
-HEAD_GRADIENT = Kind(
-    "head_gradient",
-    ("batch", "dim"),
-    reveals="the sender's p_k, through dL_k/dE",
-    carries="released",
-)
-JOINT_GRADIENT = Kind(
-    "joint_gradient",
-    ("batch", "dim"),
-    reveals="all heads, through Σ_k dL_k/dE",
-    carries="labels",
-)
-MEAN = Kind(
-    "mean_embedding",
-    ("dim",),
-    reveals="the sender's mean embedding over its training",
-    carries="features",
-)
-
 
 @dataclass(frozen=True)
 class Easter:
@@ -119,7 +86,7 @@ class Easter:
     ring: Literal[64, 32] = 64  # bits of a masked number
     fraction: int | None = None  # f, how many of them lie behind the point; None: 24, or 16 of 32
     one_passive: bool = False  # allow a federation of two, in which no mask can hide anything
-    stand_in: Literal["mean", "present"] = "mean"  # for an absent party: its mean, or nobody
+    stand_in: Literal["present", "mean"] = "present"  # for an absent party: nobody, or its mean
 
     def __post_init__(self) -> None:
         if self.fraction is not None and not 1 <= self.fraction <= self.ring - 8:
@@ -290,6 +257,8 @@ async def active_share(me: Party, passives: Sequence[Peer], cfg: Easter) -> Shar
     check_hidden([peer.name for peer in there], cfg)
     kind = kind_of(cfg, len(there))
     total = SecureSum(me, kind)
+    for told in not_hidden(there, cfg):
+        me.remark(told)
     if cfg.mask != "none" and there:
         total = await agree(me, None, me.name, there, kind, cfg)
     gone = [mean_of(me, peer.name, cfg).value() for peer in members if not peer.present]
@@ -331,6 +300,19 @@ def check_hidden(passives: Sequence[str], cfg: Easter) -> None:
             "party their sum is the party's own. Add a party, or accept it with [easter] "
             "one_passive = true"
         )
+
+
+def not_hidden(passives: Sequence[Peer], cfg: Easter) -> list[str]:
+    """What masks do not hide with so few passive parties."""
+    names = [f"'{peer.name}'" for peer in passives]
+    if cfg.mask == "none" or len(names) > 2 or not names:
+        return []
+    if len(names) == 1:
+        return [f"the only passive party, {names[0]}, is not hidden: the sum is its own embedding"]
+    return [
+        f"with two passive parties, {' and '.join(names)}, one that tells the active party its "
+        "embeddings shows it the other's: masks hide them from a party alone"
+    ]
 
 
 def ring_of(cfg: Easter, passives: int) -> Ring:
@@ -436,6 +418,13 @@ def check(known: Circumstances) -> None:
                 "it, or set task if the labels are classes"
             ]
         )
+    if known.on_lost not in ("", "continue") and known.options.stand_in == "mean":
+        raise ConfigError(
+            [
+                "easter.stand_in = 'mean' tells each party's mean embedding, which only a run "
+                'that goes on without a lost party needs: omit it, or set on_lost = "continue"'
+            ]
+        )
 
 
 METHOD = Method(
@@ -446,18 +435,7 @@ METHOD = Method(
         "active": Role(active, active_predict, sends=active_sends, every_epoch=True),
         "passive": Role(passive, passive_predict, sends=passive_sends, every_epoch=True),
     },
-    kinds=(
-        EMBEDDING,
-        MASKED,
-        WEAKLY_MASKED,
-        GLOBAL,
-        PREDICTION,
-        GRADIENT,
-        HEAD_GRADIENT,
-        JOINT_GRADIENT,
-        MEAN,
-        *keys.KINDS,
-    ),
+    kinds=(*KINDS, MASKED, WEAKLY_MASKED, *keys.KINDS),
     cast=cast,
     membership=Membership(
         absent=True,

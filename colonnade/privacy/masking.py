@@ -34,10 +34,11 @@ MASKED = Kind(
     randomised=True,
     host=True,
     about="batch",
-    carries="features",
+    carries="sums",
 )
 WEAKLY_MASKED = replace(
     MASKED,
+    carries="features",
     name="weakly_masked_embedding",
     reveals="all differences between the sender's embeddings, or all of them where it is alone",
 )

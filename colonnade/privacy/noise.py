@@ -19,7 +19,9 @@ import json
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from colonnade.errors import ColonnadeError
@@ -101,6 +103,11 @@ def gaussian(shape: Sequence[int], secret: bytes, context: str) -> Tensor:
         torch.sin(angle, out=both[1])
         both.mul_(distance)
     return both.view(-1)[:count].reshape(tuple(shape))
+
+
+def words(count: int, secret: bytes, context: str) -> NDArray[np.uint64]:
+    """So many words of 64 random bits, from a secret and a context alone."""
+    return np.frombuffer(_drawn(secret, json.dumps(["words", context]), 8 * count), dtype=np.uint64)
 
 
 def secret_gaussian(x: Tensor, sigma: float, secret: bytes, names: Sequence[str]) -> Tensor:

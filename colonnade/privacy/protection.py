@@ -2,6 +2,7 @@
 
 labels      privacy/labels.py: drawn once for all runs, before a role sees them
 rows        privacy/rows.py: every Kind that carries vectors of rows
+sums        privacy/sums.py: vectors of rows that others see only added up
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor
+
 from colonnade.privacy import bottoms
 from colonnade.privacy.labels import LabelAnswers
 from colonnade.privacy.rows import Plan, RowNoise
 from colonnade.privacy.settings import Protect, of_rows
+from colonnade.privacy.sums import SumNoise
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Value
 
@@ -25,12 +29,15 @@ class Protections:
     how: Protect | None = None
     rows: RowNoise | None = None
     labels: LabelAnswers | None = None
+    sums: SumNoise | None = None
 
     def begin(self, me: Party) -> None:
         if self.labels is not None:
             self.labels.begin(me)
         if self.rows is not None:
             self.rows.begin(me)
+        if self.sums is not None:
+            self.sums.begin(me)
 
     def epoch(self, me: Party) -> None:
         if self.labels is not None:
@@ -39,7 +46,15 @@ class Protections:
     def applied(self, me: Party, kind: Kind, value: Value) -> Value:
         return value if self.rows is None else self.rows.applied(me, kind, value)
 
+    def term(self, me: Party, kind: Kind, values: Tensor, senders: int) -> Tensor:
+        return values if self.sums is None else self.sums.term(me, kind, values, senders)
+
+    def own_term(self, me: Party, kind: Kind, values: Tensor, senders: int) -> Tensor:
+        return values if self.sums is None else self.sums.own_term(me, kind, values, senders)
+
     def named(self, kind: Kind) -> str:
+        if self.sums is not None and kind.carries == "sums":
+            return self.sums.named()
         if self.rows is None or not of_rows(kind):
             return ""
         return f"clipped to {self.rows.clip:g}, Gaussian noise of {self.rows.sigma:.6g}"
@@ -48,11 +63,9 @@ class Protections:
         return None if self.how is None else self.how.guaranteed(kind)
 
     def told(self) -> Mapping[str, Any]:
-        told = {
-            "embeddings": {} if self.rows is None else self.rows.told(),
-            "labels": {} if self.labels is None else self.labels.told(),
-        }
-        return {what: said for what, said in told.items() if said}
+        parts = {"labels": self.labels, "embeddings": self.rows, "sums": self.sums}
+        found = {name: part.told() for name, part in parts.items() if part is not None}
+        return {name: told for name, told in found.items() if told}
 
 
 def protect(me: Party, how: Protect, *, booked: bool = True) -> None:
@@ -62,9 +75,10 @@ def protect(me: Party, how: Protect, *, booked: bool = True) -> None:
     """
     if not how.protects:
         return
-    rows = None
+    rows = sums = None
     if how.embedding_epsilon:
         rows = RowNoise(how, Plan.of(how, me.schedule), booked=booked)
+        sums = SumNoise(how, Plan.of(how, me.schedule, discrete=True), booked=booked)
         bottoms.shape(me, how)
     labels = LabelAnswers(how, me.schedule.epochs) if how.label_epsilon and me.labelled else None
-    me.protection = Protections(how, rows, labels)
+    me.protection = Protections(how, rows, labels, sums)

@@ -26,6 +26,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,17 +61,20 @@ class Plan:
     releases: int
     size: float  # σ / Δ
     once: bool = False  # the vector of a row never changes
+    discrete: bool = False  # on whole numbers, so that shares of it add up exactly
 
     @classmethod
-    def of(cls, protect: Protect, schedule: Schedule) -> Plan:
+    def of(cls, protect: Protect, schedule: Schedule, *, discrete: bool = False) -> Plan:
         """A training row leaves once per epoch, any other row once per evaluation."""
         moved = schedule.flip or schedule.shift or schedule.upside_down
         once = protect.bottom == "frozen" and not moved
         every = schedule.evaluate_every
         evaluations = -(-schedule.epochs // every) if every else 0
         most = 1 if once else max(schedule.epochs, evaluations)
-        size = accountant.noise_for(protect.embedding_epsilon, protect.delta - TAILS, most)
-        return cls(most, size, once)
+        size = accountant.noise_for(
+            protect.embedding_epsilon, protect.delta - TAILS, most, discrete=discrete
+        )
+        return cls(most, size, once, discrete)
 
 
 class RowNoise:
@@ -81,6 +85,7 @@ class RowNoise:
 
     def __init__(self, protect: Protect, plan: Plan, *, booked: bool = True) -> None:
         self.clip, self.plan, self._protect = protect.embedding_clip, plan, protect
+        self.spending = Spending("discrete" if plan.discrete else "gaussian", plan.size)
         self.sigma = plan.size * 2 * self.clip
         self.grid = 2.0 ** math.floor(math.log2(max(self.sigma * GRID, self.clip * FINEST)))
         self.claim = PER_RECORD if protect.bottom == "frozen" else PER_RELEASE
@@ -103,6 +108,10 @@ class RowNoise:
         """What leaves instead of these vectors."""
         if not of_rows(kind) or not isinstance(value, Tensor):
             return value
+        return self.released(me, kind, value)
+
+    def released(self, me: Party, kind: Kind, value: Tensor) -> Tensor:
+        """The same of vectors of the batch at hand."""
         if me.at_hand is None or len(value) != me.at_hand.count:
             raise ColonnadeError(
                 f"'{me.name}' cannot protect '{kind.name}': its rows are not those of the batch at "
@@ -130,7 +139,7 @@ class RowNoise:
         if me is None or not self._booked:
             return {}
         books = [self._book(me, split) for split in me.splits]
-        entries = [e for book in books[:1] for e in book.entries() if e["purpose"] in PURPOSES]
+        entries = [e for book in books[:1] for e in book.entries() if self._ours(e)]
         if not entries:
             return {}
         here = [book.spent(keys=f"vectors of {split}, ") for split, book in self._books.items()]
@@ -147,6 +156,11 @@ class RowNoise:
             "kinds": sorted({str(entry["kind"]) for entry in entries}),
             "claim": self.claim,
         }
+
+    def _ours(self, entry: Mapping[str, Any]) -> bool:
+        """Whether an entry of the journal is of this sort of noise."""
+        ours = entry["mechanism"] == self.spending.mechanism
+        return ours and entry["purpose"] in PURPOSES
 
     # ---- three ways to leave -------------------------------------------------------------------
 
@@ -199,8 +213,7 @@ class RowNoise:
         new = [number for number, name in enumerate(names) if book.journal.left.get(name) is None]
         if new:
             key = f"vectors of {split}, prediction {_digest(*(names[n] for n in new)).hex()}"
-            spending = Spending("gaussian", self.plan.size)
-            book.book(key, spending, kind.name, "prediction", positions=rows[new])
+            book.book(key, self.spending, kind.name, "prediction", positions=rows[new])
             book.journal.left.put(*((names[n], names[n]) for n in new))
         noise = [self._noise(me, steps.shape[1:], "lasting", kind, name.hex()) for name in names]
         return steps + torch.stack(noise)
@@ -209,8 +222,11 @@ class RowNoise:
 
     def _noise(self, me: Party, shape: torch.Size, way: str, kind: Kind, context: str) -> Tensor:
         secret = secret_of(me, lasting=way == "lasting")
-        drawn = gaussian(shape, secret, json.dumps([way, kind.name, self.sigma, context]))
-        return drawn.mul_(self.sigma / self.grid).round_()
+        return self._drawn(shape, secret, json.dumps([way, kind.name, self.sigma, context]))
+
+    def _drawn(self, shape: torch.Size, secret: bytes, context: str) -> Tensor:
+        """In steps of the grid."""
+        return gaussian(shape, secret, context).mul_(self.sigma / self.grid).round_()
 
     def _book(self, me: Party, split: str) -> Spendings:
         if split not in self._books:
@@ -232,7 +248,7 @@ class RowNoise:
         planned = [one for one in keys if not one.startswith(f"{start}prediction")]
         if len(planned) >= self.plan.releases:
             self._refuse(me, kind, f"{len(planned)} times in this run")
-        book.book(key, Spending("gaussian", self.plan.size), kind.name, purpose)
+        book.book(key, self.spending, kind.name, purpose)
         keys.add(key)
 
     def _refuse(self, me: Party, kind: Kind, how: str) -> None:
@@ -265,7 +281,7 @@ def cut(x: Tensor, clip: float, grid: float) -> Tensor:
 
 
 def _gaussian(spent: list[tuple[Spending, int]]) -> list[tuple[Spending, int]]:
-    return [(use, times) for use, times in spent if use.mechanism == "gaussian"]
+    return [(use, times) for use, times in spent if use.mechanism in accountant.NORMAL]
 
 
 def _digest(*parts: str | bytes | Tensor | Places) -> bytes:

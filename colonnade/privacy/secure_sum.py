@@ -66,6 +66,8 @@ class SecureSum:
         if self.masks is None:
             receiver.send(self.kind, values)
             return
+        if self.me.protection is not None:
+            values = self.me.protection.term(self.me, self.kind, values, len(self.secrets))
         with self.me.timing("masking"):
             message = self.masks.mask(values, moment)
         receiver.send(self.kind, message)
@@ -80,6 +82,8 @@ class SecureSum:
     ) -> Tensor:
         """The sum over all senders; `own` is the receiver's term, which needs no mask."""
         messages = {peer.name: await peer.recv(self.kind) for peer in senders}
+        if own is not None and self.me.protection is not None:
+            own = self.me.protection.own_term(self.me, self.kind, own, len(senders))
         if self.masks is None:
             terms = list(messages.values())
             return torch.stack(terms if own is None else [own, *terms]).sum(0)

@@ -38,6 +38,8 @@ class Protect:
     # "frozen": the networks of parties without labels stay as they were drawn. So one record tells
     # nothing through others' vectors, and each row's vector is the same in the whole run
     bottom: Literal["trained", "frozen"] = "trained"
+    # Of those whose masked vectors are added up, how many may tell the receiver their noise
+    colluding: Annotated[int, Bounds(least=0)] = 1
     # In a simulation all noise follows from this number, so that a run repeats itself, and then
     # protects nobody. None: it is drawn afresh
     simulate_noise_seed: Annotated[int, Bounds(least=0)] | None = None
@@ -141,8 +143,8 @@ class Protect:
     def _unprotected(self, sent: Sequence[Kind], method: str) -> list[str]:
         """Why row vectors of a method cannot be protected."""
         where = f"protect.embedding_epsilon = {self.embedding_epsilon:g}"
-        of_rows = [kind for kind in sent if kind.carries == "features"]
-        if not of_rows and not any(kind.carries == "" for kind in sent):
+        told = [kind for kind in sent if kind.carries in ("features", "sums")]
+        if not told and not any(kind.carries == "" for kind in sent):
             return [f"{where}: {method} sends no vectors of rows, so there is nothing to protect"]
         return [
             f"{where}: '{kind.name}' of {method} {why}. Omit embedding_epsilon, or take a method "
@@ -165,7 +167,7 @@ def _why_not(kind: Kind) -> str:
     if not kind.carries:
         return (
             "does not say what it carries, so it may carry features: declare it with carries = "
-            '"features", "labels", "models" or "released"'
+            '"features", "labels", "models", "sums" or "released"'
         )
     if kind.carries == "models":
         return "is learnt from rows and leaves as it is, which no noise on vectors covers"

@@ -143,6 +143,7 @@ class Circumstances:
     widths: Sequence[int] | None = None  # numbers per row of the parties with features
     task: TaskKind | None = None  # what the labels are
     passives: Sequence[str] | None = None  # the passive parties that are present
+    on_lost: str = ""  # what a federation of strangers does when a party goes; empty: a simulation
 
 
 @dataclass(frozen=True)

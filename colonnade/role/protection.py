@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from torch import Tensor
+
 from colonnade.wire import Kind, Value
 
 if TYPE_CHECKING:
@@ -28,6 +30,14 @@ class Protection(Protocol):
 
     def applied(self, me: Party, kind: Kind, value: Value) -> Value:
         """What leaves in place of a value; an error if it may not leave."""
+        ...
+
+    def term(self, me: Party, kind: Kind, values: Tensor, senders: int) -> Tensor:
+        """What this party adds to a sum of so many senders' terms, before it is masked."""
+        ...
+
+    def own_term(self, me: Party, kind: Kind, values: Tensor, senders: int) -> Tensor:
+        """What the receiver of such a sum adds of its own, before it tells the sum."""
         ...
 
     def named(self, kind: Kind) -> str:

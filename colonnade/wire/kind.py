@@ -30,7 +30,7 @@ DTYPES: dict[str, torch.dtype] = {
     "uint64": torch.uint64,
     "bool": torch.bool,
 }
-CARRIES = ("", "features", "labels", "models", "released")
+CARRIES = ("", "features", "labels", "models", "sums", "released")
 DTYPE_NAMES: dict[torch.dtype, str] = {dtype: name for name, dtype in DTYPES.items()}
 
 
@@ -54,8 +54,9 @@ class Kind:
     late        it may be received in another epoch or step than it was sent in.
     finite      it holds neither NaN nor infinity.
     carries     what a protection must cover: "features" of the sender's rows; what is computed from
-                "labels"; "models" that were learnt from rows; "released": nothing that the sender
-                has not told before, or heard from others. Omitted: unknown.
+                "labels"; "models" that were learnt from rows; "sums" over parties, whose terms are
+                protected where they are added (privacy/secure_sum.py); "released": nothing that the
+                sender has not told before, or heard from others. Omitted: unknown.
     """
 
     name: str
@@ -69,7 +70,7 @@ class Kind:
     varies: bool = False
     late: bool = False
     finite: bool = True
-    carries: Literal["", "features", "labels", "models", "released"] = ""
+    carries: Literal["", "features", "labels", "models", "sums", "released"] = ""
 
     def __post_init__(self) -> None:
         if not self.name or not self.name.replace("-", "_").isidentifier():

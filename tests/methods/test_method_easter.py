@@ -312,7 +312,7 @@ def test_the_mean_of_masked_embeddings_is_right_to_half_a_unit_per_party(
         ({"mask": "none"}, 4),
         ({"gradient": "joint"}, 6),
         ({"gradient": "unit"}, 4),
-        ({"stand_in": "present"}, 4),
+        ({"stand_in": "mean"}, 4),
     ],
 )
 def test_messages_per_batch_and_passive_party(
@@ -323,7 +323,7 @@ def test_messages_per_batch_and_passive_party(
     phases = result.wire["by_phase"]
     assert phases["train"]["messages"] == per_batch * passives * batches
     assert result.wire["rounds"] == per_batch * batches
-    means = 0 if options.get("stand_in") == "present" else 1  # of E_k, once per epoch
+    means = 1 if options.get("stand_in") == "mean" else 0  # of E_k, once per epoch
     assert phases["eval"]["messages"] == (3 + means) * passives * EPOCHS  # E_k, E, R_k
     setup = 0 if options.get("mask") == "none" else 2 + 2  # keys and signatures, up and down
     assert phases["setup"]["messages"] == setup * passives
@@ -827,7 +827,7 @@ def test_training_without_a_party_is_training_of_the_others(
 
 
 def test_training_goes_on_with_nothing_in_the_place_of_a_party_that_never_came() -> None:
-    there = train_without(settings(partition=FOUR, epochs=4), {"party3"})
+    there = train_without(settings({"stand_in": "mean"}, partition=FOUR, epochs=4), {"party3"})
     means = {k: v for k, v in there["party1"].kept.weights().items() if k.startswith("mean of ")}
     assert list(means) == ["mean of party3", "mean of party2", "mean of party4"]
     assert not means["mean of party3"]["total"].any()
@@ -837,3 +837,55 @@ def test_training_goes_on_with_nothing_in_the_place_of_a_party_that_never_came()
     assert torch.equal(told["total"].float(), (own["total"] / own["rows"]).float())
     losses = [row["loss"] for row in there["party1"].history]
     assert losses[-1] < losses[0]
+
+
+# ---- (12) noise of which everybody adds a share ------------------------------------------------
+
+
+def protected(tmp_path: Path, name: str, **more: Any) -> dict[str, Any]:
+    how = {"embedding_epsilon": 8.0, "simulate_noise_seed": 3}
+    tree = settings(partition=FOUR, record=["masked_embedding", "global_embedding"])
+    tree = tree | {"protect": how} | more
+    return dict(colonnade.run(tree, out=tmp_path / name).content)
+
+
+def test_only_the_sum_carries_all_of_the_noise(tmp_path: Path) -> None:
+    """What is opened without protection, against what is with it, in the first step."""
+    content = protected(tmp_path, "noisy")
+    told = content["privacy"]["parties"]["party2"]["sums"]
+    assert told["share"] == pytest.approx(told["sigma"] / 2**0.5)  # three senders, one may collude
+    assert content["privacy"]["parties"]["party1"]["sums"]["share"] == 0.0
+    assert content["privacy"]["simulated"] is True
+    noisy = recorded(tmp_path / "noisy", "global_embedding")["party1"][0]
+    quiet = {"embedding_epsilon": 1e6, "simulate_noise_seed": 3}
+    protected(tmp_path, "quiet", protect=quiet)
+    clipped = recorded(tmp_path / "quiet", "global_embedding")["party1"][0]
+    noise = (noisy - clipped) * 4  # E is the mean of four
+    assert float(noise.std()) == pytest.approx(told["sigma"] * 1.5**0.5, rel=0.1)
+
+
+def test_a_noisy_run_repeats_itself_only_with_a_seed_for_its_noise(tmp_path: Path) -> None:
+    one, two = (protected(tmp_path, name) for name in ("one", "two"))
+    assert one["weights_sha256"] == two["weights_sha256"]
+    drawn = [
+        protected(tmp_path, name, protect={"embedding_epsilon": 8.0})["weights_sha256"]
+        for name in ("three", "four")
+    ]
+    assert drawn[0] != drawn[1]
+
+
+def test_constant_masks_and_clear_means_are_refused_beside_noise(tmp_path: Path) -> None:
+    how = {"protect": {"embedding_epsilon": 8.0}}
+    for options, kind in (({"mask": "paper"}, "weakly_masked"), ({"stand_in": "mean"}, "mean_emb")):
+        with pytest.raises(ConfigError, match=f"embedding_epsilon = 8: '{kind}.*easter"):
+            colonnade.run(settings(options, partition=FOUR) | how, out=tmp_path / "run")
+
+
+def test_so_few_passive_parties_are_named(tmp_path: Path) -> None:
+    two = colonnade.run(settings(), out=tmp_path / "two")
+    assert any("'party2' and 'party3', one that tells" in said for said in two.content["warnings"])
+    tree = settings({"one_passive": True}, partition={"kind": "columns", "parties": 2})
+    one = colonnade.run(tree, out=tmp_path / "one")
+    assert any("'party2', is not hidden" in said for said in one.content["warnings"])
+    four = colonnade.run(settings(partition=FOUR), out=tmp_path / "four")
+    assert not any("hid" in said for said in four.content["warnings"])
