@@ -85,7 +85,7 @@ class Protect:
 
     def guaranteed(self, kind: Kind) -> tuple[float, float] | None:
         """(ε, δ) within which a Kind tells of one record in a run; None: nothing is promised."""
-        if self.embedding_epsilon and of_rows(kind):
+        if self.embedding_epsilon and (of_rows(kind) or kind.carries == "sums"):
             return self.embedding_epsilon, self.delta
         return None
 

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from scipy import stats  # type: ignore[import-untyped]
 
 from colonnade.privacy import sums
-from colonnade.privacy.masking import Ring
+from colonnade.privacy.masking import MASKED, WEAKLY_MASKED, Ring
 from colonnade.privacy.rows import cut
+from colonnade.privacy.settings import Protect
 
 SECRET = bytes(range(32))
 
@@ -68,3 +69,10 @@ def test_noise_is_repeated_for_the_same_and_for_nothing_else() -> None:
         sums.discrete(100, 50.0, SECRET[::-1], "epoch 1"),
     ):
         assert abs(float(np.corrcoef(one, other)[0, 1])) < 0.5
+
+
+def test_a_policy_may_demand_noise_in_sums_and_gets_none_for_constant_masks() -> None:
+    how = Protect(embedding_epsilon=8.0)
+    assert how.guaranteed(MASKED) == (8.0, how.delta)
+    assert how.guaranteed(WEAKLY_MASKED) is None
+    assert Protect().guaranteed(MASKED) is None
