@@ -5,11 +5,13 @@
     python benchmarks/privacy/embeddings.py adult --jobs 16 \\
         --out benchmarks/privacy/results/embeddings-adult.json
 
-Two parties: the label holder with features of its own, and a partner whose vectors leave clipped
-and noised. ε, at δ = 1e-5, is that of each training row for the whole run. For each ε the width of
-a vector and the number of epochs are chosen by the validation rows of the first seed; test rows are
-looked at only afterwards, with these settings, for every seed. Beside it stand the label holder
-alone (`local`), and the same without protection (ε = ∞).
+SplitNN between two parties: the label holder with features of its own, and a partner whose vectors
+leave clipped and noised. EASTER among four, with noise of its own on every vector ("easter") and
+with shares of noise in the masked sum ("sums"). ε, at δ = 1e-5, is that of each training row for
+the whole run. For each ε the width of a vector and the number of epochs are chosen by the
+validation rows of the first seed; test rows are looked at only afterwards, with these settings, for
+every seed. Beside it stand the label holder alone (`local`), and the same without protection
+(ε = ∞).
 """
 
 from __future__ import annotations
@@ -39,16 +41,19 @@ WIDTHS, EPOCHS = (2, 8, 32), (1, 3, 10)
 DATA: Mapping[str, Mapping[str, Any]] = {
     "mnist": {
         "data": {"name": "mnist", "train_rows": 6000, "validation": 0.15},
-        "partition": {"kind": "strips", "parties": 2},
     },
     "adult": {
         "data": {"name": "adult", "validation": 0.15},
-        "partition": {"kind": "columns", "parties": 2},
     },
 }
-METHODS: Mapping[str, Mapping[str, Any]] = {
-    "splitnn": {},
-    "easter": {"mask": "none", "stand_in": "present"},
+PARTITIONS: Mapping[str, Mapping[int, Mapping[str, Any]]] = {
+    "mnist": {2: {"kind": "strips", "parties": 2}, 4: {"kind": "tiles", "grid": [2, 2]}},
+    "adult": {n: {"kind": "columns", "parties": n} for n in (2, 4)},
+}
+METHODS: Mapping[str, tuple[str, int, Mapping[str, Any]]] = {  # method, parties, options
+    "splitnn": ("splitnn", 2, {}),
+    "easter": ("easter", 4, {"mask": "none"}),
+    "sums": ("easter", 4, {}),
 }
 WAYS = ("trained", "frozen")
 
@@ -67,18 +72,20 @@ class Job:
     fast: bool
 
     def settings(self) -> dict[str, Any]:
+        method, parties, options = METHODS.get(self.method, (self.method, 2, {}))
         tree: dict[str, Any] = {
-            "method": self.method,
+            "method": method,
             "name": "embeddings",
             "seed": self.seed,
             "epochs": self.epochs,
             "evaluate_every": 0 if self.method == "local" else self.epochs,
             "batch_size": 100,
             "absence": False,
+            "partition": dict(PARTITIONS[self.data][parties]),
             **{key: dict(table) for key, table in DATA[self.data].items()},
         }
         if self.method != "local":
-            tree[self.method] = {**METHODS[self.method], "dim": self.dim}
+            tree[method] = {**options, "dim": self.dim}
         else:
             tree["evaluate_every"] = 1
         if self.fast:
@@ -100,14 +107,14 @@ def perform(job: Job) -> dict[str, Any]:
         for split in ("validation", "test")
     }
     told = content.get("privacy", {}).get("parties", {})
-    epsilons = [party["embeddings"]["epsilon"] for party in told.values()]
+    epsilons = [noise["epsilon"] for party in told.values() for noise in party.values()]
     return {**asdict(job), **found, "metric": metrics["test"]["metric"], "spent": epsilons}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("data", choices=tuple(DATA))
-    parser.add_argument("--methods", nargs="+", choices=tuple(METHODS), default=["splitnn"])
+    parser.add_argument("--methods", nargs="+", choices=tuple(METHODS), default=list(METHODS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--fast", action="store_true", help="1,000 rows, to try the command")
