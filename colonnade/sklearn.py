@@ -53,8 +53,8 @@ from torch import Tensor
 from colonnade.align import doubts, normalise
 from colonnade.errors import DataCorrupt, DataError
 from colonnade.methods.parts import enrichment as enrich
+from colonnade.methods.parts.enriched import Enriched
 from colonnade.methods.parts.enrichment import Encoder, Enricher
-from colonnade.methods.vfedtrans import Enriched
 from colonnade.privacy import fedsvd
 from colonnade.runs.predict import load
 

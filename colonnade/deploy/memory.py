@@ -106,7 +106,7 @@ def check_head(journal: Journal, run: str, book: Ledger) -> None:
 def check_new(journal: Journal, run: str) -> None:
     """Refuse a run that this party has begun in another folder. The hub names runs, and what is
     counted under a name is not counted again."""
-    sorts = ("alignment", "ledger", "plan", "release", "spent", "steps")
+    sorts = ("alignment", "exchange", "ledger", "plan", "release", "spent", "steps")
     known = any(True for sort in sorts for _ in journal.entries(sort, run=run))
     if known or any(str(e["key"]).startswith(counted_in(run)) for e in journal.entries("count")):
         raise JournalError(

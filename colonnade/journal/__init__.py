@@ -9,11 +9,13 @@ releases.py   what was released within a privacy budget
 answers.py    what stands in for labels, for ever
 spendings.py  what protections have spent on records
 left.py       digests of what has left with noise
+exchanges.py  exchanges of rows without noise
 run.py        what one run of the party uses of it
 """
 
 from colonnade.journal.answers import Answers, Known
 from colonnade.journal.counts import Tally
+from colonnade.journal.exchanges import Exchanges
 from colonnade.journal.journal import Anchor, Journal, default_place
 from colonnade.journal.met import Meetings
 from colonnade.journal.records import Names
@@ -25,6 +27,7 @@ from colonnade.journal.steps import Steps
 __all__ = [
     "Anchor",
     "Answers",
+    "Exchanges",
     "Journal",
     "Known",
     "Meetings",

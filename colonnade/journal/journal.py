@@ -40,7 +40,14 @@ from colonnade.owner import data_folder
 
 FILE, ROWS = "journal.jsonl", "rows"
 FORMAT = 1
-LISTED = ("answered", "count", "met", "release", "spent")  # entries that speak of records
+LISTED = (
+    "answered",
+    "count",
+    "exchange",
+    "met",
+    "release",
+    "spent",
+)  # entries that speak of records
 GENESIS = "0" * 64
 LOCK_SECONDS = 30.0  # an entry takes milliseconds
 SECRET_BYTES = 32

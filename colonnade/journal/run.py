@@ -21,6 +21,7 @@ from torch import Tensor
 from colonnade.errors import BudgetSpent, JournalError
 from colonnade.journal.answers import Answers
 from colonnade.journal.counts import Tally
+from colonnade.journal.exchanges import Exchanges
 from colonnade.journal.journal import Journal
 from colonnade.journal.records import Names, named_by_content
 from colonnade.journal.releases import Releases
@@ -89,6 +90,10 @@ class RunJournal:
     def answers(self, classes: Sequence[str]) -> Answers:
         """What stands in for labels of these classes, or for numbers, in all runs."""
         return Answers(self.journal, self.run, classes)
+
+    def exchanges(self, records: Names) -> Exchanges:
+        """In how many exchanges without noise these records took part, in all runs."""
+        return Exchanges(self.journal, self.run, records)
 
     def check_start(self, label: str | None) -> None:
         """Refuse to begin from nothing (no label) what has released something: it would learn

@@ -14,10 +14,12 @@ labels; partners have other columns of some of its rows, the shared ones I_s. S 
 After step 4 nobody but the task party does anything. privacy/fedsvd.py says who learns what: the
 server Σ, the task party U, and so how alike the shared rows are at all parties; key generator and
 server together learn everything, so these must be two organisations. Before step 1 each partner
-refuses a q from which more than half of its variance may follow (privacy/determined.py); take the
-other half for known, after a few exchanges or where the server helps, and columns of categories
-altogether. `unsafe_q` refuses nothing. Here all K parties take part in one FedSVD; the paper runs
-it with one partner at a time, which shows the task party more.
+decides by itself (privacy/exchange.py). Without noise it refuses a q from which more than half of
+its variance may follow, columns of categories, and rows that were exchanged before; take the other
+half for known all the same, to whoever knows something of the rows. With `epsilon` it brings few
+noisy columns instead of its own, and one row tells little, whoever sees them. `unsafe_q` refuses
+nothing. Here all K parties take part in one FedSVD; the paper runs it with one partner at a time,
+which shows the task party more.
 
 I_s is what an alignment of own files finds, as far as it is among the training rows: by their ids
 all parties agree which these are. Of one data set, whose rows all hold, `shared` is the part, drawn
@@ -27,7 +29,7 @@ with the seed, that the partners know about.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from math import prod
 from typing import Annotated, Literal
 
@@ -36,11 +38,12 @@ from torch import Tensor, nn
 
 from colonnade.errors import ConfigError, MethodError, Untrusted
 from colonnade.methods.parts import enrichment as enrich
-from colonnade.methods.parts.enrichment import Encoder, Enricher
+from colonnade.methods.parts.enriched import Enriched
+from colonnade.methods.parts.enrichment import Enricher
 from colonnade.models import head, network
 from colonnade.models.layers import Activation
-from colonnade.privacy import fedsvd, keys
-from colonnade.privacy.determined import MOST, refusal
+from colonnade.privacy import budget, exchange, fedsvd, keys, release
+from colonnade.privacy.determined import MOST
 from colonnade.privacy.secure_sum import SecureSum
 from colonnade.role import stopping
 from colonnade.role.method import About, Circumstances, Learning, Membership, Method, Role, RowRules
@@ -97,6 +100,12 @@ class VFedTrans:
     shared: Annotated[float, Bounds(above=0, most=1)] = 0.6
     q: Annotated[int, Bounds(least=1)] = 2  # leading columns of U
     unsafe_q: bool = False  # also a q from which partners' columns can be computed
+    # How often a partner's record may take part in an exchange without noise, in all runs
+    exchanges: Annotated[int, Bounds(least=1)] = 1
+    epsilon: Annotated[float, Bounds(least=0)] = 0.0  # of all runs together; 0: no guarantee
+    delta: Annotated[float, Bounds(above=0, below=1)] = 1e-6
+    # epsilon: rows of d standardised columns are shortened to clip · √d
+    clip: Annotated[float, Bounds(above=0)] = 1.0
     block: int = fedsvd.BLOCK  # of A and B; 0: dense
     fraction: int = fedsvd.FRACTION
     theta: float = 10.0  # θ in Eq. 5; 0: the control without transfer
@@ -121,6 +130,8 @@ class VFedTrans:
 
     def __post_init__(self) -> None:
         self.enricher(0)
+        if self.epsilon and self.unsafe_q:
+            raise ValueError("epsilon protects rows at every q: omit unsafe_q")
 
     def enricher(self, seed: int) -> Enricher:
         same = {field.name for field in fields(Enricher)} & {field.name for field in fields(self)}
@@ -157,10 +168,10 @@ async def partner(
     cfg: VFedTrans,
 ) -> None:
     for _ in me.epochs(TRANSFER, 1):
-        check_own(me, cfg)
+        own = partners_columns(me, cfg)
         members = [*partners, server, key_generator]
         total = await agree(me, task, members, server.name, cfg)
-        await send_masked(me, server, key_generator, total, cfg)  # 2.
+        await send_masked(me, own, server, key_generator, total, cfg)  # 2.
     me.pass_by("train", me.schedule.epochs)
 
 
@@ -190,16 +201,18 @@ async def task(
     encoder = encoder_of(me, cfg)
     for _ in me.epochs(TRANSFER, 1):
         total = await agree(me, None, [*partners, server, key_generator], server.name, cfg)
-        a = await send_masked(me, server, key_generator, total, cfg)  # 2.
-        vectors = await server.recv(VECTORS)
         rows = shared_rows(me, cfg)
+        own = fedsvd.standardised(own_rows(me)[rows])
+        a = await send_masked(me, own, server, key_generator, total, cfg)  # 2.
+        vectors = await server.recv(VECTORS)
         if vectors.shape != (len(rows), cfg.q) or not vectors.isfinite().all():
             raise Untrusted(f"'{server.name}' sent no {cfg.q} vectors of {len(rows)} shared rows")
         scale = len(rows) ** 0.5
         u = (fedsvd.unmask(vectors, a) * scale / GRID).round() * GRID / scale  # 4.
         with me.timing("distillation"):
             seed = derive(me.schedule.seed, "distil", me.name) % 2**31
-            encoder.learn(enrich.train(own_rows(me), rows, u, cfg.enricher(seed)))  # 5.
+            learnt = enrich.train(own_rows(me), rows, u, cfg.enricher(seed))  # 5.
+            encoder.learn(enrich.stretched(learnt, own_rows(me)[rows]) if cfg.epsilon else learnt)
     model = model_of(me, cfg)
     optimizer = me.optimizer(model)
     for _ in me.epochs():
@@ -242,28 +255,27 @@ async def agree(
 
 
 async def send_masked(
-    me: Party, server: Peer, key_generator: Peer, total: SecureSum, cfg: VFedTrans
+    me: Party, rows: Tensor, server: Peer, key_generator: Peer, total: SecureSum, cfg: VFedTrans
 ) -> fedsvd.RowMask:
     """Everything a party does until its masked matrix is at the server; A, for step 4."""
-    rows = own_rows(me)[shared_rows(me, cfg)]
     key_generator.send(WIDTH, torch.tensor([rows.shape[1]]))
     secret = total.secrets[key_generator.name]
     seed, b = fedsvd.opened(await key_generator.recv(MASKS), secret, rows.shape[1])
     a = fedsvd.row_mask(seed, len(rows), block=cfg.block)
     with me.timing("fedsvd"):
-        masked = fedsvd.mask_matrix(fedsvd.standardised(rows), a, b)
+        masked = fedsvd.mask_matrix(rows, a, b)
     server.send(SHAPE, torch.tensor(masked.shape))
     for strip, moment in fedsvd.strips_of(masked.shape):
         total.send(server, masked[strip], moment)
     return a
 
 
-def check_own(me: Party, cfg: VFedTrans) -> None:
-    """Before anything is sent: a partner asks for nobody's word, see privacy/determined.py."""
-    if not cfg.unsafe_q:
-        rows = fedsvd.standardised(own_rows(me)[shared_rows(me, cfg)])
-        if why := refusal(rows, cfg.q, me.name):
-            raise MethodError(why)
+def partners_columns(me: Party, cfg: VFedTrans) -> Tensor:
+    """Before anything is sent: a partner asks for nobody's word, see privacy/exchange.py."""
+    rows = shared_rows(me, cfg)
+    terms = exchange.Terms(cfg.q, cfg.unsafe_q, cfg.exchanges, cfg.epsilon, cfg.delta, cfg.clip)
+    table = fedsvd.standardised(own_rows(me)[rows])
+    return exchange.admitted(me, table, me.records()[rows.numpy()], terms)
 
 
 async def agreed_shape(parties: Sequence[Peer]) -> tuple[int, int]:
@@ -299,36 +311,6 @@ def idle(me: Party) -> None:
 
 
 # ---- the task party's networks -------------------------------------------------------------------
-
-
-class Enriched(nn.Module):
-    """x → ⟨x, Enc(x)⟩; what it knows comes from `learn` or from a checkpoint."""
-
-    shift: Tensor
-    scale: Tensor
-
-    def __init__(self, features: int, options: Enricher) -> None:
-        super().__init__()
-        nobody = torch.empty(0, dtype=torch.int64), torch.empty(0, options.q)
-        blank = enrich.train(torch.zeros(1, features), *nobody, replace(options, epochs=0))
-        self.network, self.options = blank.network, blank.options
-        self.register_buffer("shift", blank.shift)
-        self.register_buffer("scale", blank.scale)
-
-    @property
-    def width(self) -> int:
-        """How many columns are appended."""
-        return Encoder(self.network, self.shift, self.scale, self.options).width
-
-    def learn(self, encoder: Encoder) -> None:
-        self.network.load_state_dict(encoder.network.state_dict())
-        self.shift.copy_(encoder.shift)
-        self.scale.copy_(encoder.scale)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.flatten(1)
-        code = enrich.encode(Encoder(self.network, self.shift, self.scale, self.options), x)
-        return torch.cat([x, code.to(x.dtype)], 1)
 
 
 def encoder_of(me: Party, cfg: VFedTrans) -> Enriched:
@@ -369,6 +351,8 @@ def check(known: Circumstances) -> None:
     Of w columns q vectors determine the share q / w or more; partners look at their rows later.
     """
     cfg = known.options
+    if cfg.epsilon:
+        budget.require()
     if known.widths is None:
         return
     columns, most = sum(known.widths), int(max(known.widths) * MOST)
@@ -380,7 +364,7 @@ def check(known: Circumstances) -> None:
                 f"{max(1, min(most, columns // 4))}"
             ]
         )
-    if cfg.q > most and not cfg.unsafe_q:
+    if cfg.q > most and not (cfg.unsafe_q or cfg.epsilon):
         raise ConfigError(
             [
                 f"vfedtrans.q = {cfg.q}: no party has more than {max(known.widths)} columns, and "
@@ -388,25 +372,40 @@ def check(known: Circumstances) -> None:
                 + (
                     f"Set [vfedtrans] q from 1 to {most} at most"
                     if most
-                    else "This data cannot be enriched privately by vfedtrans"
+                    else "This data cannot be enriched privately by vfedtrans without epsilon"
                 )
-                + "; or set unsafe_q = true, if everybody may see the partners' columns"
+                + "; or set epsilon, which protects every row; or unsafe_q = true, if everybody "
+                "may see the partners' columns"
             ]
         )
 
 
 def caveats(cfg: VFedTrans) -> list[str]:
-    told = (
-        f"unsafe_q: from q = {cfg.q} singular vectors and its own columns the task party may "
-        "compute partners' columns of the shared rows, to the last digit"
-        if cfg.unsafe_q
-        else f"q = {cfg.q} singular vectors leave at least half of the variance of each partner's "
-        "columns undetermined by algebra, and protect no single column: the leading directions, "
-        "columns that resemble others and columns of categories can be read off. Exchanges beside "
-        "other columns of the task party add up to everything"
-    )
+    if cfg.epsilon:
+        told = (
+            f"epsilon = {cfg.epsilon:g}, delta = {cfg.delta:g}: replaced by any other row, a row "
+            "of one partner changes no probability of what this partner sends, in all runs that "
+            "its journal knows, by more than that, whoever sees it; given the means and spreads "
+            "of the partner's columns and which rows are shared, which are not covered. Who is "
+            "known to several partners has so much at each of them"
+        )
+    elif cfg.unsafe_q:
+        told = (
+            f"unsafe_q: from q = {cfg.q} singular vectors and its own columns the task party may "
+            "compute partners' columns of the shared rows, to the last digit"
+        )
+    else:
+        told = (
+            f"no guarantee: q = {cfg.q} singular vectors leave at least half of the variance of "
+            "each partner's columns undetermined by algebra, and protect no single column. The "
+            "leading directions and columns that resemble others can be read off; a task party "
+            "that knows a column of some rows, and brings them as columns of its own, gets much "
+            f"of it for all rows. A partner's row takes part in {cfg.exchanges} such exchanges at "
+            "most. epsilon would give a guarantee"
+        )
+    whose = "the task party's" if cfg.epsilon else "every party's"
     return [
-        f"'{SERVER}' and '{KEY_GENERATOR}' together could read every party's shared rows: let two "
+        f"'{SERVER}' and '{KEY_GENERATOR}' together could read {whose} shared rows: let two "
         "organisations play them that do not talk to each other",
         told,
     ]
@@ -452,6 +451,7 @@ METHOD = Method(
     about=About(
         title="VFedTrans",
         reference="Vertical Federated Knowledge Transfer via Representation Distillation",
+        numbers={"epsilon": release.NUMBERS["epsilon"]},
         caveats=caveats,
     ),
 )

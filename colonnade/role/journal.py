@@ -7,7 +7,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from colonnade.journal import Answers, Names, Releases, Spendings
+from colonnade.journal import Answers, Exchanges, Names, Releases, Spendings
 from colonnade.journal.counts import Tally
 
 
@@ -33,6 +33,10 @@ class OwnJournal(Protocol):
 
     def answers(self, classes: Sequence[str]) -> Answers:
         """What stands in for labels of these classes, or for numbers, in all runs."""
+        ...
+
+    def exchanges(self, records: Names) -> Exchanges:
+        """In how many exchanges without noise these records took part, in all runs."""
         ...
 
     def names(self, numbers: Tensor, rows: Tensor) -> Names:

@@ -6,7 +6,7 @@ Gram matrix K_d on the span of U is known up to q numbers, σ_1², …, σ_q².
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -48,6 +48,31 @@ def regressed(own: Tensor, other: Tensor) -> Tensor:
     """The best linear guess of the partner's columns from the own ones: the other is needed."""
     guess: Tensor = own @ torch.linalg.lstsq(own, other, driver="gelsd").solution
     return guess
+
+
+def regressed_from(own: Tensor, other: Tensor, known: Tensor) -> Tensor:
+    """The same guess of somebody who knows only these rows of the other columns."""
+    guess: Tensor = own @ torch.linalg.lstsq(own[known], other[known], driver="gelsd").solution
+    return guess
+
+
+def best_linear(u: Tensor, other: Tensor) -> Tensor:
+    """The best linear guess from K_d U, whoever knows Σ and all correlations of the columns."""
+    weights = other.mT @ u  # (columns, q)
+    seen, inner = other @ weights, other.mT @ other
+    guess: Tensor = seen @ torch.linalg.solve(weights.mT @ inner @ weights, weights.mT @ inner)
+    return guess
+
+
+def brought(known: Tensor, rows: int, copies: int, exchange: Callable[[Tensor], Tensor]) -> Tensor:
+    """What comes back to a task party that brings copies of columns made of what it knows of the
+    partner's, and 0 where it knows nothing: an estimate of these columns for all rows."""
+    made = torch.zeros(rows, known.shape[1], dtype=known.dtype)
+    made[: len(known)] = known
+    made = fedsvd.standardised(made)
+    u = exchange(made.repeat(1, copies))
+    estimate: Tensor = u @ torch.linalg.lstsq(u, made).solution
+    return estimate
 
 
 def left_over(gram: Tensor, true: Tensor) -> float:

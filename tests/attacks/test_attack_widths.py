@@ -24,7 +24,7 @@ TREE = {
     "data": {"name": "digits", "train_rows": 150, "test_rows": 60},
     "partition": {"kind": "columns", "parties": 3},
     "checkpoint": {"epochs": 0},
-    "vfedtrans": {"q": 2, "hidden": 16, "distil_epochs": 1, "block": 20},
+    "vfedtrans": {"unsafe_q": True, "hidden": 16, "distil_epochs": 1, "block": 20},
 }
 
 

@@ -44,11 +44,15 @@ def toy(method: str, parties: int = 3, **changes: Any) -> dict[str, Any]:
     if methods.find(method).method.network.images:
         base["partition"] = {"kind": "strips", "parties": parties}
         base["model_options"] = {"width": 0.2, "fc": [64], "dropout": 0.1}
-        base[method] = SMALL.get(method, {})
+    if method in SMALL:
+        base[method] = SMALL[method]
     return base | changes
 
 
-SMALL = {"adptvfedconv": {"pretrain_epochs": 2, "finetune_epochs": 1, "chunk": 150}}
+SMALL = {
+    "adptvfedconv": {"pretrain_epochs": 2, "finetune_epochs": 1, "chunk": 150},
+    "vfedtrans": {"unsafe_q": True},  # digits are whole numbers
+}
 
 
 def train(folder: Path, method: str, parties: int = 3, **changes: Any) -> Result:

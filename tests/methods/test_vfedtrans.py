@@ -14,6 +14,7 @@ import colonnade
 from colonnade.errors import ColonnadeError, ConfigError, MethodError, Untrusted
 from colonnade.methods import vfedtrans
 from colonnade.methods.parts import enrichment as enrich
+from colonnade.methods.parts.enriched import Enriched
 from colonnade.methods.parts.enrichment import Enricher
 from colonnade.privacy import fedsvd
 from colonnade.results.result import Result
@@ -21,7 +22,7 @@ from colonnade.role.party import Party
 from colonnade.wire import store
 
 ROWS, Q = 150, 2
-OPTIONS = {"q": Q, "hidden": 16, "distil_epochs": 3, "block": 20, "shared": 0.6}
+OPTIONS = {"q": Q, "unsafe_q": True, "hidden": 16, "distil_epochs": 3, "block": 20, "shared": 0.6}
 
 
 def settings(options: dict[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
@@ -182,3 +183,36 @@ def test_masks_that_do_not_fit_are_refused() -> None:
     for bad, said, width in ((seed, mask, 4), (seed[:-1], mask, 5), (seed, short, 5)):
         with pytest.raises(Untrusted, match=f"do not fit {width} columns"):
             fedsvd.opened(fedsvd.sealed(bad, said, secret), secret, width)
+
+
+def test_epsilon_is_told_and_what_is_sent_is_noisy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At every q, and of whole numbers: the partners bring q columns each, which they did not have;
+    the task party's code has variance 1 on the shared rows."""
+    matrices: list[Tensor] = []
+    true = fedsvd.mask_matrix
+
+    def mask_matrix(matrix: Tensor, a: fedsvd.RowMask, b: fedsvd.ColumnMask) -> Tensor:
+        matrices.append(matrix)
+        return true(matrix, a, b)
+
+    monkeypatch.setattr(fedsvd, "mask_matrix", mask_matrix)
+    seen = watched_training(monkeypatch)
+    budget = {"q": 3, "unsafe_q": False, "epsilon": 2.0, "delta": 1e-5}
+    found = run(tmp_path / "run", budget)
+    assert sorted(matrix.shape[1] for matrix in matrices) == [3, 3, 22]
+    told = found.content["metrics"]["test"]["epsilon"]
+    assert told["party2"] == pytest.approx(2.0, rel=1e-3) and "party1" not in told
+    (said,) = [text for text in found.content["warnings"] if "epsilon" in text]
+    assert "epsilon = 2, delta = 1e-05: replaced by any other row" in said and "not covered" in said
+    ((x, shared, _),) = seen
+    encoder = Enriched(22, vfedtrans.VFedTrans(**OPTIONS | budget).enricher(0))
+    encoder.load_state_dict(weights(tmp_path / "run", "party1")["encoder"])
+    code = encoder(x[shared])[:, 22:]
+    assert torch.allclose(code.std(0, correction=0), torch.ones(3).double(), rtol=1e-3)
+
+
+def test_epsilon_and_unsafe_q_exclude_each_other(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="omit unsafe_q"):
+        run(tmp_path / "run", {"epsilon": 1.0})

@@ -243,6 +243,25 @@ def encode(encoder: Encoder, x: Tensor) -> Tensor:
     return torch.cat(parts)
 
 
+@torch.no_grad()
+def stretched(encoder: Encoder, x: Tensor) -> Encoder:
+    """The same encoder, with a code of variance 1 over these rows.
+
+    Of a noisy target only a part can be guessed, and a guess is the smaller for it: its size says
+    how much noise there was, and would make a classifier ignore it.
+    """
+    if (encoder.options.code, encoder.options.output) != ("linear", "code"):
+        return encoder
+    spread = encode(encoder, x).std(0, correction=0).clamp_min(torch.finfo(torch.float32).eps)
+    network = copy.deepcopy(encoder.network)
+    parts = network[0].parts if isinstance(network[0], _Ensemble) else [network[0]]
+    for part in parts:
+        last = [layer for layer in part.modules() if isinstance(layer, nn.Linear)][-1]
+        last.weight.div_(spread[:, None])
+        last.bias.div_(spread)
+    return replace(encoder, network=network)
+
+
 class _Ensemble(nn.Module):
     """Several networks that answer with the mean of their answers."""
 
