@@ -1,30 +1,32 @@
 """Releases with a differential privacy guarantee: rows are clipped and noised, and a budget counts.
 
-    1. clip       every sample's vector to ‖·‖₁ ≤ C                              clip_rows
-    2. average    a sample that changes moves the mean of its group, of s members,
-                  by Δ = 2C / s in L1 at most, and no other mean                 sensitivities
-    3. noise      Laplace(0, b = Δ / ε) on every entry                           release
-    4. count      all releases of l and of θ, of all rounds, against the total ε    Budget
+    1. clip       every sample's vector to ‖·‖₁ ≤ C, in whole steps of about C / 2¹⁶       in_steps
+    2. add up     per group: a sample that changes, or moves to another group, moves the
+                  sums by 2C in L1 at most                                                 sums
+    3. noise      on every sum, in whole steps, P(z) ∝ exp(−|z| ε / 2C)                  noisy_sums
+    4. count      all releases of all rounds, against the total ε                          Budget
+    5. average    the noisy sums, divided by the known sizes of the groups                 release
 
 **What is protected**: one sample's vector at one client. Whoever sees all that was released, and
-knows all other samples, can tell two vectors of this sample apart only within (ε, δ), as long as
-everything else is the same.
+knows all other samples' vectors, can tell two vectors of this sample apart only within (ε, δ).
 
-**What is not protected.** (a) The networks: they were trained on the sample, and the weights of the
-public part are sent without noise, so this is not differentially private training. (b) The
-membership: that the sample is in this group and, with k-means or class groups, why. (c) Its label,
-through (a) and (b). (d) A person at M clients is covered by M budgets, at worst Mε. (e) Anything
-else that is computed from unprotected rows and shown, such as C and PPM. (f) Rounding: the proof is
-about real numbers.
+**What is not protected by this alone.** (a) What other samples' vectors say of this one: they come
+from a network, and where that was trained on the sample, they depend on it. So this covers a whole
+record only where the network was not trained on it, and nothing else was (`private = "random"`).
+(b) The weights of a network that are sent. (c) The membership, and `release` takes the sizes of the
+groups as known: where labels or k-means decide them, so are labels, or what is alike. (d) A person
+at M clients is covered by M budgets, at worst Mε. (e) Anything else that is computed from
+unprotected rows and shown, such as PPM.
 
-A step that is repeated after a crash with the same bits is the same release; with other bits it is
-another one, and is counted.
+Sums of whole numbers are exact in any order, and which numbers can be released does not depend on
+the rows. A step that is repeated after a crash with the same bits is the same release; with other
+bits it is another one, and is counted.
 
 One number suffices for a release of many coordinates, because a change of Δ in one coordinate is
 the worst case of a change of Δ in L1. Moving several coordinates is group privacy, step by step,
 for which log-concave noise has no slack. With δ = 0 the ε of all releases add up (basic
 composition); for δ > 0 the total is less, and dp-accounting computes it from privacy loss
-distributions.
+distributions: those of Laplace noise, which is never less than the loss in whole steps (`DECIDED`).
 """
 
 from __future__ import annotations
@@ -40,17 +42,23 @@ from torch import Tensor
 
 from colonnade.errors import BudgetSpent, Diverged, MethodError
 from colonnade.privacy.grouping import Grouping
-from colonnade.privacy.noise import secret_laplace
+from colonnade.privacy.noise import secret_steps
 from colonnade.version import installing
 
 ROUNDING = 1e-9  # 0.1 + 0.1 + 0.1 is within 0.3
 Releases = Sequence[Sequence[float]]  # (ε, how often), …
+STEPS = 16  # a bound has from 2^16 to 2^17 steps
+SLACK = 2.0**-40  # a norm is a sum of floats, and may be too small by less than that
+# Noise in whole steps loses a little more than Laplace noise of the same size where a loss is
+# between two that are possible. With noise for two more steps of change it never does. (At a loss
+# of e = ε − 2(k + 1) decay both have P(loss ≥ e) − exp(e) P'(loss ≥ e) = 1 − exp(−(k + 1) decay).)
+DECIDED = 2
 
 
 def clip_rows(x: Tensor, bound: float) -> Tensor:
     """Rows shortened to ‖row‖₁ ≤ bound, (rows, width); shorter ones stay as they are.
 
-    The bound is public: a number that was chosen, not computed from these rows.
+    The bound is public: a number that was chosen, or released itself.
     """
     _check_positive("bound", bound)
     norms = x.detach().abs().sum(1, keepdim=True, dtype=torch.float64)
@@ -64,34 +72,52 @@ def clip_rows(x: Tensor, bound: float) -> Tensor:
     return torch.where(norms <= bound, x.detach(), (x.detach() * factors).to(x.dtype))
 
 
-def sensitivities(grouping: Grouping, bound: float) -> Tensor:
-    """Δ of each group, float64 (groups,): 2C / s; the worst is that of the smallest group.
+def step_of(bound: float) -> float:
+    """The size of the steps in which rows are released: a power of 2, so that sums are exact."""
+    return 2.0 ** (math.floor(math.log2(bound)) - STEPS)
 
-    One sample belongs to one group, so each group may have noise of its own scale.
-    """
-    return 2 * bound / grouping.sizes.double()
+
+def in_steps(x: Tensor, bound: float) -> Tensor:
+    """Clipped rows in whole steps, towards 0: int64 on the CPU, ‖row‖₁ ≤ bound / step."""
+    exact = clip_rows(x.detach().cpu().double(), bound * (1 - SLACK))
+    return (exact / step_of(bound)).trunc().long()
+
+
+def sums(x: Tensor, grouping: Grouping, bound: float) -> Tensor:
+    """The sum of each group's clipped rows, in whole steps: int64 (groups, width)."""
+    steps = in_steps(x, bound)
+    total = torch.zeros(grouping.groups, steps.shape[1], dtype=torch.int64)
+    return total.index_add_(0, grouping.membership, steps)
 
 
 class Spender(Protocol):
     """Where releases are counted."""
 
-    def release(self, epsilon: float, means: Tensor, scale: Tensor) -> int:
-        """Count the release of these means with ε and noise of these scales, (groups,), or refuse
-        it; returns its number."""
+    def release(self, epsilon: float, values: Tensor, scale: Tensor) -> int:
+        """Count the release of these values with ε and noise of this scale, or refuse it; returns
+        its number."""
         ...
+
+
+def noisy_sums(
+    x: Tensor, grouping: Grouping, bound: float, epsilon: float, budget: Spender, secret: bytes
+) -> Tensor:
+    """Steps 1 to 4 for one matrix: (rows, width) → float64 (groups, width), ε-private.
+
+    secret  32 bytes that only this party has, from its journal
+    """
+    exact = sums(x, grouping, bound)
+    decay = epsilon / (2 * math.floor(bound / step_of(bound)) + DECIDED)
+    number = budget.release(epsilon, exact, torch.tensor(decay, dtype=torch.float64))
+    return secret_steps(exact, decay, secret, number).double() * step_of(bound)
 
 
 def release(
     x: Tensor, grouping: Grouping, bound: float, epsilon: float, budget: Spender, secret: bytes
 ) -> Tensor:
-    """Steps 1 to 4 for one matrix, l or θ: (rows, width) → (groups, width), ε-private.
-
-    secret  32 bytes that only this party has, from its journal
-    """
-    means = grouping.means(clip_rows(x, bound))
-    scale = sensitivities(grouping, bound) / epsilon  # b of each group
-    number = budget.release(epsilon, means, scale)
-    return secret_laplace(means, scale[:, None], secret, number)
+    """The same, averaged: (rows, width) → (groups, width), for groups whose sizes are known."""
+    told = noisy_sums(x, grouping, bound, epsilon, budget, secret)
+    return (told / grouping.sizes[:, None]).to(x)
 
 
 def require() -> None:
@@ -145,7 +171,7 @@ class Budget:
         self.released.append([epsilon, count])
         return before
 
-    def release(self, epsilon: float, means: Tensor, scale: Tensor) -> int:
+    def release(self, epsilon: float, values: Tensor, scale: Tensor) -> int:
         """Count it here alone."""
         return self.spend(epsilon)
 

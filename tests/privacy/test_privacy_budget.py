@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dp_accounting
+import numpy as np
 import pytest
 import torch
 from dp_accounting.pld import PLDAccountant
@@ -18,7 +19,7 @@ from torch import Tensor
 from colonnade import errors
 from colonnade.errors import BudgetSpent, ColonnadeError, Diverged, MethodError, SecurityError
 from colonnade.privacy import budget as module
-from colonnade.privacy.budget import Budget, clip_rows, release, sensitivities
+from colonnade.privacy.budget import DECIDED, Budget, clip_rows, in_steps, release, step_of, sums
 from colonnade.privacy.grouping import Grouping, class_groups, random_groups
 from colonnade.wire import store
 
@@ -89,11 +90,37 @@ def test_a_bound_must_be_a_positive_number(bound: float) -> None:
 # ---- 2. sensitivity ------------------------------------------------------------------------------
 
 
+def most_steps(bound: float) -> int:
+    """C in whole steps."""
+    return math.floor(bound / step_of(bound))
+
+
+@given(
+    seed=st.integers(0, 1 << 30),
+    bound=st.floats(1e-6, 1e6),
+    size=st.sampled_from((1e-6, 0.1, 1.0, 1e6)),
+    width=st.sampled_from((1, 3, 1000)),
+)
+@settings(max_examples=100, deadline=None)
+def test_a_row_has_no_more_steps_than_the_bound(
+    seed: int, bound: float, size: float, width: int
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x = size * torch.randn(40, width, generator=generator, dtype=torch.float64)
+    x[0] = bound / width  # exactly as long as it may be, or a little longer by rounding
+    steps = in_steps(x, bound)
+    assert int(steps.abs().sum(1).max()) <= most_steps(bound)
+    assert 2**16 <= most_steps(bound) < 2**17
+    near = steps.double() * step_of(bound) - clip_rows(x, bound)
+    assert float(near.abs().max()) <= step_of(bound) * 1.001
+
+
 @given(seed=st.integers(0, 1 << 30), bound=st.floats(0.1, 10), groups=st.integers(1, 12))
 @settings(max_examples=100, deadline=None)
-def test_a_sample_moves_its_own_mean_by_the_sensitivity_at_most(
+def test_a_sample_moves_the_sums_by_twice_the_bound_at_most(
     seed: int, bound: float, groups: int
 ) -> None:
+    """Its own group's alone; and where its label changes with it, and its group, both groups'."""
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, 3, (30,), generator=generator)
     grouping = class_groups(labels, groups, seed)
@@ -101,29 +128,38 @@ def test_a_sample_moves_its_own_mean_by_the_sensitivity_at_most(
     row = seed % 30
     changed = x.clone()
     changed[row] = 50 * torch.randn(5, generator=generator, dtype=torch.float64)
-    moved = (
-        (grouping.means(clip_rows(x, bound)) - grouping.means(clip_rows(changed, bound)))
-        .abs()
-        .sum(1)
-    )
-    allowed = sensitivities(grouping, bound)
+    before = sums(x, grouping, bound)
+    moved = (before - sums(changed, grouping, bound)).abs().sum(1)
     own = int(grouping.membership[row])
-    assert moved[own] <= allowed[own] * (1 + 1e-9)
+    assert int(moved[own]) <= 2 * most_steps(bound)
     others = torch.arange(grouping.groups) != own
     assert not moved[others].any()
+    elsewhere = grouping.membership.clone()
+    elsewhere[row] = (own + 1) % grouping.groups
+    moved = (before - sums(changed, Grouping(elsewhere, grouping.groups), bound)).abs().sum(1)
+    assert int(moved.sum()) <= 2 * most_steps(bound)
 
 
 def test_the_sensitivity_is_reached() -> None:
-    """From one corner to the opposite one; the smallest group is the worst."""
+    """From one corner to the opposite one, but for the little that is lost to rounding."""
     grouping = Grouping(torch.tensor([0, 0, 0, 0, 1]), 2)
-    assert sensitivities(grouping, 3.0).tolist() == [1.5, 6.0]
-    for row, group in ((0, 0), (4, 1)):
+    for row in (0, 4):
         x = torch.ones(5, 4, dtype=torch.float64)
         x[row] = torch.tensor([100.0, 0, 0, 0])
         y = x.clone()
         y[row] = torch.tensor([0.0, -100, 0, 0])
-        moved = grouping.means(clip_rows(x, 3.0)) - grouping.means(clip_rows(y, 3.0))
-        assert float(moved.abs().sum()) == pytest.approx([1.5, 6.0][group])
+        moved = (sums(x, grouping, 3.0) - sums(y, grouping, 3.0)).abs().sum()
+        assert float(moved * step_of(3.0)) == pytest.approx(6.0, rel=1e-4)
+
+
+def test_sums_do_not_depend_on_the_order_of_rows() -> None:
+    """Sums of floats do, and their sensitivity is larger than it looks."""
+    x = torch.randn(1000, 7) * torch.logspace(-6, 6, 1000)[:, None]
+    order = torch.randperm(1000)
+    one, other = (
+        sums(x[rows], Grouping(rows % 3, 3), 10.0) for rows in (torch.arange(1000), order)
+    )
+    assert torch.equal(one, other)
 
 
 # ---- 3. noise ------------------------------------------------------------------------------------
@@ -152,18 +188,39 @@ def test_a_mean_likelihood_ratio_stays_within_epsilon() -> None:
     """What the definition says, at random outcomes: |log p(out|x) − log p(out|x')| ≤ ε."""
     generator = torch.Generator().manual_seed(0)
     grouping, bound, epsilon = random_groups(12, 3, 0), 2.0, 0.7
-    scale = sensitivities(grouping, bound)[:, None] / epsilon
+    scale = 2 * bound / grouping.sizes[:, None] / epsilon
     largest = 0.0
     for trial in range(300):
         x = 2 * torch.randn(12, 4, generator=generator, dtype=torch.float64)
         y = x.clone()
         y[trial % 12] = -x[trial % 12]
         out = release(x, grouping, bound, epsilon, Budget(1.0), SECRET)
-        far, near = (
-            ((out - grouping.means(clip_rows(v, bound))).abs() / scale).sum() for v in (y, x)
+        exact = (
+            sums(v, grouping, bound) * step_of(bound) / grouping.sizes[:, None] for v in (y, x)
         )
+        far, near = (((out - means).abs() / scale).sum() for means in exact)
         largest = max(largest, abs(float(far - near)))
     assert 0.6 * epsilon < largest <= epsilon * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("change", "epsilon"), [(1, 1.0), (4, 0.3), (7, 2.0), (200, 1.0)])
+def test_noise_in_whole_steps_loses_no_more_than_is_counted(change: int, epsilon: float) -> None:
+    """Its privacy loss from the two laws themselves, against that of Laplace noise, which the
+    accountant composes. Without the two steps more it would lose more."""
+
+    def lost(decay: float, allowed: float) -> float:
+        far = math.ceil(40 / decay) + change
+        law = np.exp(-decay * np.abs(np.arange(-far, far + 1.0)))
+        law /= law.sum()
+        first, second = law[change:], law[:-change]
+        return float(np.maximum(first - math.exp(allowed) * second, 0).sum())
+
+    below = True
+    for allowed in np.linspace(0, epsilon * 1.1, 200):
+        laplace = max(0.0, 1 - math.exp((allowed - epsilon) / 2))
+        assert lost(epsilon / (change + DECIDED), allowed) <= laplace + 1e-12
+        below = below and lost(epsilon / change, allowed) <= laplace + 1e-12
+    assert not below
 
 
 # ---- 4. count ------------------------------------------------------------------------------------
@@ -242,7 +299,7 @@ def test_nothing_is_made_once_the_budget_is_spent(monkeypatch: pytest.MonkeyPatc
     def never(*_: Any) -> Tensor:
         raise AssertionError("noise was drawn")
 
-    monkeypatch.setattr(module, "secret_laplace", never)
+    monkeypatch.setattr(module, "secret_steps", never)
     with pytest.raises(BudgetSpent):
         release(x, grouping, 1.0, 0.6, budget, SECRET)
     assert budget.spent == 0.6

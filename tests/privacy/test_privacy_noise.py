@@ -13,7 +13,14 @@ from scipy import stats
 from torch import Tensor
 
 from colonnade.privacy.grouping import Grouping, random_groups, single_groups
-from colonnade.privacy.noise import generalise, laplace, ppm, secret_gaussian, secret_laplace
+from colonnade.privacy.noise import (
+    generalise,
+    laplace,
+    ppm,
+    secret_gaussian,
+    secret_laplace,
+    secret_steps,
+)
 
 gpu = [
     pytest.mark.gpu,
@@ -169,6 +176,33 @@ def test_the_noise_of_named_rows_is_gaussian() -> None:
     assert torch.equal(again[0], whole[7]) and torch.equal(again[1], whole[0])
     with pytest.raises(ValueError, match="32 are needed"):
         secret_gaussian(x, 1.0, b"short", names)
+
+
+@pytest.mark.parametrize("decay", [0.05, 0.7, 3.0])
+def test_noise_in_whole_steps_has_its_law(decay: float) -> None:
+    """10⁵ draws against P(z) ∝ exp(−decay |z|), by chi-square; and entries do not go together."""
+    noise = secret_steps(torch.full((100, 1000), 5), decay, SECRET) - 5
+    ratio = math.exp(-decay)
+    most = int(math.log(1e-3) / -decay) + 1  # beyond it all are one bin
+    law = [(1 - ratio) / (1 + ratio) * ratio ** abs(z) for z in range(-most, most + 1)]
+    seen = [int((noise == z).sum()) for z in range(-most, most + 1)]
+    law, seen = [*law, 1 - sum(law)], [*seen, noise.numel() - sum(seen)]
+    expected = [noise.numel() * p for p in law]
+    assert stats.chisquare(seen, expected).pvalue > 0.001
+    for one, other in ((noise[:, 1:], noise[:, :-1]), (noise[1:], noise[:-1])):
+        pair = torch.stack([one.flatten(), other.flatten()]).double()
+        assert abs(float(pair.corrcoef()[0, 1])) < 0.015
+        assert abs(float(pair.abs().corrcoef()[0, 1])) < 0.015
+
+
+def test_fine_steps_are_laplace_noise() -> None:
+    """10⁵ draws with 2¹⁷ steps to a bound: what a budget's releases have."""
+    noise = secret_steps(torch.zeros(100_000, dtype=torch.int64), 2.0**-17, SECRET).double()
+    assert stats.kstest(noise.numpy() * 2.0**-17, stats.laplace.cdf).pvalue > 0.001
+    again = secret_steps(torch.zeros(100_000, dtype=torch.int64), 2.0**-17, SECRET, 1).double()
+    assert not torch.equal(noise, again)
+    pair = torch.stack([noise, again])
+    assert abs(float(pair.corrcoef()[0, 1])) < 0.015
 
 
 def test_a_generator_gives_the_same_noise_once_and_goes_on() -> None:
