@@ -11,7 +11,7 @@ import pytest
 import colonnade
 from colonnade import methods
 from colonnade.errors import ConfigError
-from colonnade.runs.run import Result
+from colonnade.results.result import Result
 from colonnade.wire import ledger
 
 COVERED = ("splitnn", "aggvfl", "splitconv", "easter")
