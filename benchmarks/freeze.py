@@ -137,6 +137,8 @@ CUT: Tree = {
     "partition": VIEWS,
 }
 WIDE = {"grouping": "class", "targets": "hard"}
+RANDOM = {"public": "random", "grouping": "class", "targets": "class"}
+NOISE = {"protect": {"simulate_noise_seed": 3}}  # else it is drawn afresh
 
 VARIANTS: dict[str, dict[str, Tree]] = {
     "local": {
@@ -349,7 +351,7 @@ VARIANTS: dict[str, dict[str, Tree]] = {
         "class": {"fedemb": {**WIDE, "widen": True, "server_schedule": "cosine"}},
         "soft": {"fedemb": {"targets": "soft", "connect": "low-rank", "rank": 3}},
         "proportions": {"fedemb": {"targets": "proportions", "connect": "sparse", "fan_in": 3}},
-        "noise": {"fedemb": {"noise": 0.1, "generalise": 0.2, "rounds": 2}},
+        "noise": {"fedemb": {"noise": 0.1, "generalise": 0.2, "rounds": 2}, **NOISE},
         "kept-blocks": {"fedemb": {"rounds": 2, "later_epochs": 2, "return_blocks": False}},
         "diverged": {"fedemb": {"server_lr": 1e12, "connect_start": 0.1}},
         "hybrid": {"fedemb": {"setting": "hybrid", "combinations": 2}, "partition": HYBRID},
@@ -362,6 +364,7 @@ VARIANTS: dict[str, dict[str, Tree]] = {
             "partition": HYBRID,
         },
         "cut": {"fedemb": {"cut": "layer1", "rounds": 2}},
+        "public": {"fedemb": {**RANDOM, "widen": True, "rounds": 2}},
         "untested": {"evaluate_every": 0, "fedemb": {"rounds": 2}},
     },
     "heteronn": {
@@ -418,6 +421,17 @@ SPECIAL = [
         {
             "checkpoint": {"epochs": 1},
             "fedemb": {"epsilon": 20.0, "clip": 5.0, "rounds": 2, "groups": 10},
+            **NOISE,
+        },
+    ),
+    Case(
+        "fedemb",
+        "random",
+        {
+            "checkpoint": {"epochs": 1},
+            "data": {"standardise": False},
+            "fedemb": {**RANDOM, "private": "random", "epsilon": 20.0, "clip": "private"},
+            **NOISE,
         },
     ),
     Case("splitnn", "own-files", process=True, files=True),

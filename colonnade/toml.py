@@ -245,7 +245,8 @@ def _outside(key: str, value: Any, hint: Any) -> Iterator[str]:
         return
     if origin is Annotated:
         for bounds in arguments[1:]:
-            if isinstance(bounds, Bounds) and value not in bounds:
+            number = isinstance(value, int | float)  # not a word that may stand in its place
+            if isinstance(bounds, Bounds) and number and value not in bounds:
                 finite = "" if math.isfinite(value) else "a finite number, "
                 yield f"{key} = {value}: {finite}{bounds}"
     elif origin in (typing.Union, types.UnionType):

@@ -288,8 +288,10 @@ class Config:
         start = self.found.method.start
         if start is None:
             return ""
-        kept = {name: getattr(self.options, name) for name in start.options}
-        return replace(self, options=type(self.options)(**kept)).sha256()
+        alone = type(self.options)()
+        for name in start.options:  # one by one: without the others they need not go together
+            object.__setattr__(alone, name, getattr(self.options, name))
+        return replace(self, options=alone).sha256()
 
 
 def dumps(config: Config) -> str:

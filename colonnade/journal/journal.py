@@ -40,14 +40,8 @@ from colonnade.owner import data_folder
 
 FILE, ROWS = "journal.jsonl", "rows"
 FORMAT = 1
-LISTED = (
-    "answered",
-    "count",
-    "exchange",
-    "met",
-    "release",
-    "spent",
-)  # entries that speak of records
+# Entries that speak of records
+LISTED = ("answered", "bare", "count", "exchange", "met", "release", "spent")
 GENESIS = "0" * 64
 LOCK_SECONDS = 30.0  # an entry takes milliseconds
 SECRET_BYTES = 32

@@ -2,7 +2,8 @@
 
     releases = Releases(journal, "3f…", names)
     releases.spent()                      # [[ε, how often], …] of the record that has lost most
-    releases.book("3 d8…", epsilon)       # on the disk before it leaves; False: it was before
+    releases.book("3 d8…", epsilon)       # on the disk before it leaves
+    releases.book_bare()                  # rows that leave one by one and without noise: no ε holds
 
 A key names one release: the same numbers under the same noise, whenever they are computed.
 """
@@ -20,8 +21,11 @@ from colonnade.journal.records import Names
 class Releases:
     """Of the same records, by one run; what other runs have released of them counts as well."""
 
-    def __init__(self, journal: Journal, run: str, records: Names) -> None:
-        self.journal, self._run, self._records = journal, run, records
+    def __init__(self, journal: Journal, run: str, records: Names, named: bool = False) -> None:
+        """
+        named  records have ids: those of equal content need not be the same
+        """
+        self.journal, self._run, self._records, self._named = journal, run, records, named
 
     def spent(self, *, by_others: bool = False) -> list[list[float]]:
         """[[ε, how often], …]: for each ε, of the record that was released most often with it. So
@@ -36,14 +40,40 @@ class Releases:
         most = {epsilon: int(count.max(initial=0)) for epsilon, count in counts.items()}
         return [[epsilon, count] for epsilon, count in most.items() if count]
 
-    def plan(self, share: Callable[[], float]) -> float:
-        """The ε of one release of this run: what was computed at its first one."""
+    def plan(self, share: Callable[[], float], purpose: str = "") -> float:
+        """The ε of one release of this run for a purpose: what was computed at its first one."""
+        of = {"of": purpose} if purpose else {}
         with self.journal.turn():
-            for entry in self.journal.entries("plan", run=self._run):
+            for entry in self.journal.entries("plan", run=self._run, of=purpose or None):
                 return float(entry["epsilon"])
             epsilon = share()
-            self.journal.append("plan", run=self._run, epsilon=epsilon)
+            self.journal.append("plan", run=self._run, epsilon=epsilon, **of)
         return epsilon
+
+    def within_budgets(self) -> int:
+        """How many of these records were released within a budget, by any run; without ids, which
+        only simulated rows lack, nobody can tell."""
+        return self._found("release")
+
+    def bare(self) -> int:
+        """How many of these records have left one by one and without noise, as `book_bare` says."""
+        return self._found("bare")
+
+    def book_bare(self) -> None:
+        """Say, on the disk, that these records leave one by one and without noise."""
+        rows = self.journal.lists.keep(self._records)
+        with self.journal.turn():
+            if self._named and not any(True for _ in self.journal.entries("bare", rows=rows)):
+                self.journal.append("bare", run=self._run, rows=rows)
+
+    def _found(self, what: str) -> int:
+        if not self._named:
+            return 0
+        lists = {str(entry["rows"]) for entry in self.journal.entries(what)}
+        touched = np.zeros(len(self._records), dtype=bool)
+        for rows in sorted(lists):
+            touched |= np.isin(self._records, self.journal.lists.read(rows))
+        return int(touched.sum())
 
     def holds(self, key: str) -> bool:
         """Whether this release of this run was booked before."""

@@ -81,7 +81,7 @@ class RunJournal:
 
     def releases(self, records: Names) -> Releases:
         """What was released of these records within a budget, in all runs."""
-        return Releases(self.journal, self.run, records)
+        return Releases(self.journal, self.run, records, bool(self._ids))
 
     def spendings(self, records: Names) -> Spendings:
         """What was spent on these records by all that protects them, in all runs."""

@@ -22,10 +22,12 @@ The blocks' common output is the sum of the clients' outputs. So with targets "m
 no noise, u is right before it is tuned: there is nothing to learn (`tuning_loss_before` is 0).
 `widen`, which is ours, makes the means of a class vary as its rows do, and then there is.
 
-Steps 3 and 4 are privacy/release.py. Without `epsilon` they are **no guarantee** of anything: that
-noise follows from the run's seed, which the server knows. With it, noise is set by the sensitivity
-and drawn from a secret, and a run stops when the budget is spent. The public part is sent as it is,
-in all modes. With targets "proportions" labels leave the clients.
+Steps 3 and 4 are privacy/release.py. Without `epsilon` they are **no guarantee** of anything. With
+it, noise is set by the sensitivity, and a run stops when the budget is spent. Weights are sent as
+they are, and with targets "proportions" labels leave the clients. `public = "random"`, which is
+ours: f_m^S is drawn from the seed, at both ends, and stays; in steps 3 to 5 a client tells sums of
+l_m over the rows of a class, and no weights, and nothing returns. `private = "random"`: f_m^L is
+drawn, too, so `epsilon` covers whole records.
 """
 
 from __future__ import annotations
@@ -39,8 +41,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from colonnade.errors import MethodError
-from colonnade.methods.parts import client_report, joint_scores
-from colonnade.methods.parts.client_report import Told, label_proportions, report_kinds
+from colonnade.methods.parts import class_report, client_report, joint_scores
+from colonnade.methods.parts.class_report import received, send_sums, told_kinds
+from colonnade.methods.parts.client_report import Told, label_proportions
+from colonnade.methods.parts.contradictions import claim, contradictions, labels_told, unprotected
+from colonnade.methods.parts.halves import halves_of, warn_of_linear
 from colonnade.methods.parts.joint_scores import score_alone, score_for, score_jointly, scored
 from colonnade.methods.parts.matching import alike, matched, side_by_side
 from colonnade.methods.parts.options import group
@@ -48,7 +53,6 @@ from colonnade.methods.parts.trees import check_weights
 from colonnade.methods.parts.tuning import TUNING_NUMBERS, tuned
 from colonnade.methods.parts.widening import widen
 from colonnade.models import joined as joining
-from colonnade.models import network
 from colonnade.models.joined import Connect, Joined
 from colonnade.privacy import release
 from colonnade.privacy.release import Release
@@ -76,6 +80,8 @@ class FedEmb:
     rounds: Count = 1  # J
     later_epochs: Count = 2  # of every round but the first
     return_blocks: bool = True
+    public: Literal["trained", "random"] = "trained"  # f_m^S; random: no weights leave
+    private: Literal["trained", "random"] = "trained"  # f_m^L; random: needs a random f_m^S
     # ---- what leaves a client
     groups: Annotated[int, Bounds(least=0)] = 600  # R; 0: every row by itself
     grouping: Literal["random", "kmeans", "class"] = "random"
@@ -83,9 +89,12 @@ class FedEmb:
     noise: Size = 0.0  # b of Laplace noise; without epsilon it guarantees nothing
     epsilon: Size = 0.0  # of all rounds together; 0: no guarantee
     delta: Share = 1e-6
-    clip: Above0 = 10.0  # epsilon: the largest L1 norm of a row of l_m and of o_m
+    clip: Above0 | Literal["private"] = 10.0  # epsilon: the largest L1 norm of a row
+    clip_embedding: Size | Literal["private"] = 0.0  # of l_m; 0: clip
+    clip_output: Size | Literal["private"] = 0.0  # of o_m; 0: clip
+    clip_share: Share = 0.1  # of epsilon, to find the clips that are "private"
     # ---- the server
-    targets: Literal["mse", "soft", "hard", "proportions"] = "mse"
+    targets: Literal["mse", "soft", "hard", "proportions", "class"] = "mse"
     combinations: Count = 1  # T, hybrid
     match: Literal["random", "class"] = "random"  # hybrid: which groups are joined
     widen: bool = False  # pull the means of a class as far apart as its rows are
@@ -101,26 +110,16 @@ class FedEmb:
 
     def __post_init__(self) -> None:
         check_bounds(self)
-        wrong = []
-        if self.epsilon and self.noise:
-            wrong.append("epsilon sets the noise by itself: omit noise")
-        if self.epsilon and self.targets == "proportions":
-            wrong.append("targets = 'proportions' tells labels, which epsilon does not cover")
-        if self.setting == "vertical" and (self.combinations > 1 or self.match == "class"):
-            wrong.append("combinations and match are for setting = 'hybrid'")
-        alike = self.grouping == "class" and (self.setting == "vertical" or self.match == "class")
-        if self.widen and not (alike and self.targets in ("hard", "proportions")):
-            wrong.append(
-                "widen needs means of one class each, and their class: grouping = 'class', "
-                "targets = 'hard' or 'proportions' and, if hybrid, match = 'class'"
-            )
-        if wrong:
+        if wrong := contradictions(self):
             raise ValueError("; ".join(wrong))
 
     @property
     def release(self) -> Release:
         """How l_m and o_m, of all rounds, may leave a client."""
-        return group(self, Release, alike=self.setting == "vertical", planned=2 * self.rounds)
+        named = ("embedding",) if self.public == "random" else ("embedding", "output")
+        planned = len(named) * self.rounds
+        alike = self.setting == "vertical"
+        return group(self, Release, alike=alike, named=named, planned=planned)
 
     @property
     def epochs(self) -> int:
@@ -130,15 +129,19 @@ class FedEmb:
     @property
     def reported(self) -> dict[str, bool]:
         """What a client's report has in it."""
-        return {"noisy": self.epsilon > 0, "labelled": self.targets == "proportions"}
+        labelled, weights = self.targets == "proportions", self.public == "trained"
+        return {"noisy": self.epsilon > 0, "labelled": labelled, "weights": weights}
 
 
 async def client(me: Party, server: Peer, clients: list[Peer], cfg: FedEmb) -> None:
-    cfg.release.check(me)
+    cfg.release.check(me, records=cfg.private == "random")
     private, public = models_of(me, cfg)
-    optimizer = me.optimizer(private, public)
+    learns = [private] * (cfg.private == "trained") + [public] * (cfg.public == "trained")
+    optimizer = me.optimizer(*learns) if learns else None
 
     def learn() -> None:  # 1.
+        if optimizer is None:
+            return
         for batch in me.batches(shared=False):
             loss = me.task.loss(public(private(batch.x)), batch)
             optimizer.zero_grad()
@@ -154,14 +157,16 @@ async def client(me: Party, server: Peer, clients: list[Peer], cfg: FedEmb) -> N
             learn()
         if epoch % cfg.later_epochs:
             continue
-        score_alone(me, private, public, measure="alone")
+        if learns:
+            score_alone(me, private, public, measure="alone")
         await tell(me, server, clients, private, public, cfg)  # 2. to 5.
-        block: Any = await server.recv(BLOCK)
-        check_weights(server.name, BLOCK.name, block, joining.part_of(public))
-        if cfg.return_blocks:
-            joining.take_back(public, block)  # 10.
-        score_alone(me, private, public, measure="returned")
-        await score_jointly(me, server, private)
+        if cfg.public == "trained":
+            block: Any = await server.recv(BLOCK)
+            check_weights(server.name, BLOCK.name, block, joining.part_of(public))
+            if cfg.return_blocks:
+                joining.take_back(public, block)  # 10.
+            score_alone(me, private, public, measure="returned")
+        await score_jointly(me, server, private, cfg.release)
 
 
 async def tell(
@@ -172,13 +177,14 @@ async def tell(
         outputs = public(embeddings)  # (rows, classes)
         if cfg.targets == "soft":
             outputs = outputs.softmax(1)
+    if cfg.public == "random":
+        sums = cfg.release.of_classes(me, embeddings)  # 3., 4.
+        send_sums(me, server, sums, public, noisy=cfg.epsilon > 0)  # 5.
+        return
     values = {"embedding": embeddings, "output": outputs}
     groups, (l_m, o_m) = await cfg.release.of(me, others, **values)  # 3., 4.
-    if cfg.targets == "mse" and len(joining.dense_layers(public)) == 1:
-        me.remark(
-            "one linear layer follows the cut: means pass through it unchanged, and with "
-            "targets = 'mse' there is nothing to tune. Give networks more layers, or cut earlier"
-        )
+    if cfg.targets == "mse":
+        warn_of_linear(me, public)
     proportions = label_proportions(me, groups) if cfg.targets == "proportions" else None
     counts = len(me.evaluations), len(embeddings) if cfg.widen else 0
     told = Told(l_m, o_m, proportions, joining.part_of(public), *counts)
@@ -192,7 +198,7 @@ async def server(me: Party, clients: list[Peer], cfg: FedEmb) -> None:
     for epoch in me.epochs(count=cfg.epochs):
         if epoch % cfg.later_epochs:
             continue
-        told = [await Told.receive(peer, **cfg.reported) for peer in clients]
+        told = [await received(me, peer, **cfg.reported) for peer in clients]
         joining.check_alike({one.sender: one.part for one in told})
         inputs, targets = joined_rows(me, told, cfg)  # 6.
         networks = server_networks(me, told, cfg)  # 7.
@@ -200,7 +206,7 @@ async def server(me: Party, clients: list[Peer], cfg: FedEmb) -> None:
         me.log(tuning_loss=tune(me, networks["per_party"], inputs, targets, cfg))  # 8.
         if cfg.control:
             tune(me, networks["control"], inputs, targets, cfg)
-        for number, peer in enumerate(clients):
+        for number, peer in enumerate(clients if cfg.public == "trained" else []):
             peer.send(BLOCK, networks["per_party"].block(number))  # 9.
         for _ in range(told[0].evaluations):
             await score_for(me, clients, networks)
@@ -208,7 +214,7 @@ async def server(me: Party, clients: list[Peer], cfg: FedEmb) -> None:
 
 async def client_predict(me: Party, server: Peer, cfg: FedEmb, split: str) -> Tensor:
     private, _ = models_of(me, cfg)
-    return (await scored(me, server, private, split))["per_party"]
+    return (await scored(me, server, private, split, cfg.release))["per_party"]
 
 
 async def server_predict(me: Party, clients: list[Peer], cfg: FedEmb, split: str) -> None:
@@ -223,7 +229,7 @@ async def server_predict(me: Party, clients: list[Peer], cfg: FedEmb, split: str
 def joined_rows(me: Party, told: Sequence[Told], cfg: FedEmb) -> tuple[Tensor, Tensor]:
     """6. L, (rows, clients, width), and Θ, what u should make of it, (rows, classes)."""
     counts = [len(one.embeddings) for one in told]
-    if cfg.setting == "vertical":
+    if cfg.setting == "vertical" or cfg.public == "random":
         orders = alike([one.sender for one in told], counts)
     else:
         looks = None
@@ -239,9 +245,9 @@ def joined_rows(me: Party, told: Sequence[Told], cfg: FedEmb) -> tuple[Tensor, T
         "soft": lambda: outputs.mean(1).clamp(min=0.0),
         "hard": lambda: F.one_hot(total.argmax(1), total.shape[1]).float(),
         "proportions": lambda: side_by_side(known, orders).mean(1),
-    }[cfg.targets]()
+    }[cfg.targets if cfg.targets != "class" else "proportions"]()
     if cfg.widen:
-        inputs = widen(me, inputs, targets, [one.rows / len(one.embeddings) for one in told])
+        inputs = widen(me, inputs, targets, [one.rows_of_a_group for one in told])
     return inputs, targets
 
 
@@ -289,13 +295,7 @@ def loss_of(joined: nn.Module, inputs: Tensor, targets: Tensor, cfg: FedEmb) -> 
 
 def models_of(me: Party, cfg: FedEmb) -> tuple[nn.Module, nn.Module]:
     """f_m^L and f_m^S."""
-
-    def parts() -> tuple[nn.Module, nn.Module]:
-        options = {**me.recipe.model_options, "activated": False}
-        whole = network(me.recipe.model, me.shape, me.task.outputs, **options)
-        return joining.private_and_public(whole, cfg.cut, f"'{me.name}': {me.recipe.model}")
-
-    return me.keep("private", lambda: parts()[0]), me.keep("public", lambda: parts()[1])
+    return halves_of(me, cfg.cut, cfg.private, cfg.public)
 
 
 def cast(parties: Sequence[str], holder: str, options: FedEmb) -> dict[str, str]:
@@ -310,26 +310,16 @@ def cast(parties: Sequence[str], holder: str, options: FedEmb) -> dict[str, str]
 
 def client_sends(cfg: FedEmb, _: int) -> list[Kind]:
     scoring = [joint_scores.ROWS, joint_scores.EMBEDDING]
-    return [*report_kinds(**cfg.reported), *scoring, *cfg.release.kinds]
+    return [*told_kinds(**cfg.reported), *scoring, *cfg.release.kinds]
 
 
 def server_sends(cfg: FedEmb, _: int) -> list[Kind]:
-    return [BLOCK, joint_scores.SCORES] + [release.READY] * (cfg.epsilon > 0)
+    blocks = [BLOCK] * (cfg.public == "trained")
+    return [*blocks, joint_scores.SCORES] + [release.READY] * (cfg.epsilon > 0)
 
 
 def caveats(cfg: FedEmb) -> list[str]:
-    of = "groups" if cfg.groups else "every row"
-    labels = f"labels leave the clients: targets = 'proportions' tells the server those of {of}"
-    return cfg.release.caveats("fedemb", labels * (cfg.targets == "proportions"))
-
-
-def unprotected(cfg: FedEmb) -> str:
-    if cfg.setting == "vertical" and cfg.grouping == "class":
-        return (
-            "with grouping = 'class' needs the same labels at all clients, and each draws answers "
-            "of its own; take grouping = 'random'"
-        )
-    return ""
+    return cfg.release.caveats("fedemb", labels_told(cfg), claim(cfg))
 
 
 METHOD = Method(
@@ -340,7 +330,7 @@ METHOD = Method(
         "client": Role(client, client_predict, sends=client_sends),
         "server": Role(server, server_predict, features=False, rows=False, sends=server_sends),
     },
-    kinds=(BLOCK, *client_report.KINDS, *release.KINDS, *joint_scores.KINDS),
+    kinds=(BLOCK, *client_report.KINDS, *class_report.KINDS, *release.KINDS, *joint_scores.KINDS),
     cast=cast,
     rows=RowRules(
         aligned=lambda options: options.setting == "vertical",
@@ -348,7 +338,7 @@ METHOD = Method(
         own_labels=True,
     ),
     membership=Membership(hub="server"),
-    start=Prologue(LOCAL, ("cut",)),
+    start=Prologue(LOCAL, ("cut", "public", "private")),
     learning=Learning(unprotected=unprotected),
     about=About(
         title="FedEmb",

@@ -3,6 +3,7 @@
     random_groups    a random split that all parties derive from one seed; nothing is sent for it
     kmeans_groups    vectors that lie near each other; one party finds and publishes them
     class_groups     random within each class; equal where the labels and the seed are equal
+    class_places     the same number of groups for every class; a row's own label and place decide
     single_groups    every sample on its own: no aggregation
 
 A mean hides its members only among each other. A group of one hides nothing, and k-means makes
@@ -28,7 +29,7 @@ ITERATIONS = 5  # of Lloyd's algorithm: groups must be similar, not optimal
 
 @dataclass(frozen=True, eq=False)
 class Grouping:
-    """Which group each sample belongs to; every group has a member."""
+    """Which group each sample belongs to; every group that is averaged has a member."""
 
     membership: Tensor  # int64 (rows,), on the CPU: 0 … groups - 1, row by row
     groups: int  # R; at most the number asked for
@@ -48,13 +49,19 @@ class Grouping:
 
         Summed in float64 and in the order of the rows, so that a GPU finds the same each time.
         """
+        return (self._summed(x) / self.sizes.to(x.device)[:, None]).to(x.dtype)
+
+    def sums(self, x: Tensor) -> Tensor:
+        """The sum of each group: (rows, width) → (groups, width); 0 where nobody is in it."""
+        return self._summed(x).to(x.dtype)
+
+    def _summed(self, x: Tensor) -> Tensor:
         if len(x) != len(self.membership):
             raise ValueError(f"{len(x)} rows for a grouping of {len(self.membership)}")
         order, bounds = (part.to(x.device) for part in self._by_group)
-        sums = F.embedding_bag(
+        return F.embedding_bag(
             order, x.detach().double(), bounds, mode="sum", include_last_offset=True
         )
-        return (sums / self.sizes.to(x.device)[:, None]).to(x.dtype)
 
 
 def random_groups(rows: int, groups: int, seed: int) -> Grouping:
@@ -108,6 +115,20 @@ def class_groups(labels: Tensor, groups: int, seed: int) -> Grouping:
     membership = torch.empty_like(order)
     membership[order] = first[of] + place % shares[of]
     return Grouping(membership, groups)
+
+
+def class_places(labels: Tensor, classes: int, groups: int, seed: int) -> Grouping:
+    """About `groups` groups, equally many of each class, one at least; those of a class follow each
+    other, and may be empty.
+
+    A row's place within its class follows from the seed and its number alone. So a row whose label
+    changes moves from one group to another, and no other row does; and which group is of which
+    class follows from no label at all.
+    """
+    each = max(1, groups // classes)
+    places = torch.empty(len(labels), dtype=torch.int64)
+    places[_shuffled(len(labels), seed)] = torch.arange(len(labels)) % each
+    return Grouping(labels.cpu().long() * each + places, classes * each)
 
 
 def single_groups(rows: int) -> Grouping:

@@ -3,7 +3,7 @@
     1. group      rows that are released as one; fixed at the first release              grouping
     2. average    one mean for each group                                                grouping
     3. protect    Laplace noise, and values in steps: neither guarantees anything        noise
-                  or, with `epsilon`: clip, add calibrated noise, count the release      budget
+                  or, with `epsilon`: clip, add calibrated noise, count the release      counted
     4. measure    how far the released rows are from the original ones: PPM              noise
 
 All noise comes from a secret of the party's journal, never from the seed, which all know. What is
@@ -12,26 +12,28 @@ done again after a crash has the same noise, so that nothing can be averaged awa
 
 The releases of `epsilon` are counted in the journal, too, by record and over all runs. A party that
 has released anything refuses to begin a run from nothing; so each first writes a checkpoint
-(`prepare`), and nobody goes on before all have done so (`all_prepared`, at the hub).
+(`prepare`), and nobody goes on before all have done so (`all_prepared`, at the hub). A row by
+itself leaves only to be evaluated, clipped as in training, and only if no run has released or will
+release it within a budget (`evaluating`).
 """
 
 from __future__ import annotations
 
-import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from colonnade.errors import BudgetSpent, ColonnadeError, ConfigError
-from colonnade.journal import Releases
 from colonnade.privacy import budget
-from colonnade.privacy.budget import Budget, release
+from colonnade.privacy.budget import clip_rows
+from colonnade.privacy.counted import Allowance, Counted
 from colonnade.privacy.grouping import (
     Grouping,
     class_groups,
+    class_places,
     kmeans_groups,
     published,
     random_groups,
@@ -60,6 +62,35 @@ NUMBERS = {  # what reports say of what is logged
 }
 
 
+COUNTED = 1 / 16  # of the clip: what a row adds to the number of rows of its class
+Clip = float | Literal["private"]
+
+
+class Clipped(nn.Module):
+    """Clips rows at a bound, which can be kept with the weights."""
+
+    bound: Tensor
+
+    def __init__(self, bound: float = 0.0) -> None:
+        """
+        bound  0: not yet known
+        """
+        super().__init__()
+        self.register_buffer("bound", torch.tensor(bound, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return clip_rows(x, float(self.bound))
+
+
+@dataclass(frozen=True)
+class ClassSums:
+    """Sums over rows of one class each, from which their means follow."""
+
+    sums: Tensor  # (classes · groups, width + 1): the last column counts rows
+    one: float  # what a row adds to the last column
+    spread: float  # b of the Laplace noise on every number; 0: there is none
+
+
 @dataclass(frozen=True)
 class Release:
     """How rows are released, and with which budget."""
@@ -71,7 +102,11 @@ class Release:
     noise: float = 0.0  # b of Laplace noise
     epsilon: float = 0.0  # of all releases together; 0: no guarantee
     delta: float = 0.0
-    clip: float = 10.0  # epsilon: the largest L1 norm of a row
+    clip: Clip = 10.0  # epsilon: the largest L1 norm of a row; "private": about the median
+    clip_embedding: Clip = 0.0  # of a row of the matrix "embedding"; 0: clip
+    clip_output: Clip = 0.0  # of a row of the matrix "output"; 0: clip
+    clip_share: float = 0.1  # of epsilon, for all clips that are "private"
+    named: tuple[str, ...] = ("embedding", "output")  # the matrices that are released
     planned: int = 1  # releases that share epsilon
 
     @property
@@ -85,8 +120,11 @@ class Release:
         if self.epsilon:
             budget.require()
 
-    def check(self, me: Party) -> None:
-        """Refuse, before anything is trained, settings that a crash would make unsafe."""
+    def check(self, me: Party, *, records: bool = False) -> None:
+        """Refuse, before anything is trained, settings that a crash would make unsafe.
+
+        records  epsilon is to cover whole records
+        """
         if self.epsilon and not me.schedule.checkpoint_epochs:
             raise ConfigError(
                 [
@@ -94,6 +132,18 @@ class Release:
                     "anything cannot begin from nothing"
                 ]
             )
+        fitted = me.preparation
+        if self.epsilon and records and fitted is not None:
+            means, spreads = fitted.mean, fitted.std
+            if means.any() or (spreads != 1).any() or fitted.fill is not None:
+                raise ConfigError(
+                    [
+                        "epsilon is to cover whole records, and the mean and the spread of a "
+                        "column, which all rows are scaled by, depend on each of them: set "
+                        "[data] standardise = false, scale the columns by what is known of them, "
+                        "and fill in what is missing"
+                    ]
+                )
 
     async def prepare(self, me: Party, hub: Peer) -> None:
         """Write a checkpoint, and wait until all parties have: from then on nobody needs to begin
@@ -129,19 +179,57 @@ class Release:
             me.remark(
                 f"every row is released by itself: {len(values[0]):,} rows, groups = {self.groups}"
             )
-        told = [protected(me, one, groups, self) for one in values]
+        told = [protected(me, one, groups, self, name) for name, one in matrices.items()]
         terms = [ppm(one, sent, groups) for one, sent in zip(values, told, strict=True)]
         named = {f"ppm_{name}": term for name, term in zip(matrices, terms, strict=True)}
         me.figure(**named, ppm=torch.stack(terms).min())
         return groups, told
 
-    def caveats(self, table: str, instead: str = "") -> list[str]:
+    def of_classes(self, me: Party, values: Tensor) -> ClassSums:
+        """The sums of a matrix, (rows, width), over rows of each class at places that all know: a
+        class has equally many groups whoever is in them, and which group a row is in follows from
+        its own label and place alone."""
+        labels, classes = me.splits["train"].y, len(me.task.classes)
+        assert labels is not None
+        seed = derive(me.schedule.seed, "groups", "" if self.alike else me.name)
+        places = class_places(labels, classes, self.groups, seed)
+        if not self.epsilon:
+            rows = torch.cat([values, values.new_ones(len(values), 1)], 1)
+            return ClassSums(places.sums(rows), one=1.0, spread=0.0)
+        bound = self.clipped(me, "embedding", values)
+        rows = clip_rows(values, bound * (1 - COUNTED))
+        rows = torch.cat([rows, rows.new_full((len(rows), 1), bound * COUNTED)], 1)
+        counted = self.counted(me)
+        told = counted.sums(rows, places, bound).to(values)
+        return ClassSums(told, bound * COUNTED, 2 * bound / counted.epsilon)
+
+    def evaluating(self, me: Party, private: nn.Module, split: str) -> nn.Module:
+        """What a row goes through before it leaves by itself: clipped as in training. Rows that are
+        within a budget do not leave like this, since no noise covers them."""
+        if not self.epsilon:
+            return private
+        if me.journal is None:
+            raise ColonnadeError(f"'{me.name}' has no journal to ask what was released")
+        releases = me.journal.releases(me.records(split))
+        with releases.journal.turn():
+            if inside := releases.within_budgets():
+                raise BudgetSpent(
+                    f"{inside} rows of '{split}' were released within a privacy budget, as "
+                    f"training rows: '{me.name}' would now tell their embeddings one by one, "
+                    "which no noise covers. Nothing was released. Evaluate and predict rows that "
+                    "were never trained on within a budget, or train without epsilon"
+                )
+            releases.book_bare()
+        return nn.Sequential(private, Clipped(self.clipped(me, "embedding")))
+
+    def caveats(self, table: str, instead: str = "", claim: str = "") -> list[str]:
         """The caveats of a run that releases rows like this.
 
         instead  what the method sends beside the rows, which their protection does not cover
+        claim    what epsilon covers, where the method can say more than this does
         """
         said = []
-        if self.grouping == "class" and self.groups:
+        if self.grouping == "class" and self.groups and not (claim and self.epsilon):
             said.append(
                 "labels decide who is in a group: the server can infer the class of every group"
             )
@@ -151,18 +239,48 @@ class Release:
             said.append(instead)
         elif self.epsilon:
             said.append(
-                f"epsilon = {self.epsilon} covers what one client releases of each row's vectors "
-                "(for M clients that hold the same person, M times that at worst); not the public "
-                "part of the networks, not who is in a group, not rows that are evaluated"
+                f"epsilon = {self.epsilon} covers "
+                + (
+                    claim
+                    or "what one client releases of each row's vectors (for M clients that hold "
+                    "the same person, M times that at worst); not the public part of the networks, "
+                    "not what other rows' vectors say of a row that the networks have learnt from, "
+                    "not who is in a group, not rows that are evaluated"
+                )
             )
         elif asked:
             said.append(
                 f"no guarantee: [{table}] {' and '.join(asked)} guarantees nobody's privacy. "
                 "epsilon would give a guarantee"
             )
-        if self.clip != Release.clip and not self.epsilon:
-            said.append(f"clip = {self.clip} has no effect without epsilon")
+        for key in ("clip", "clip_embedding", "clip_output"):
+            value = getattr(self, key)
+            if value != getattr(Release, key) and not self.epsilon:
+                said.append(f"{key} = {value} has no effect without epsilon")
         return said
+
+    def counted(self, me: Party) -> Counted:
+        """What counts the releases of a party's rows."""
+        bounds = sum(self._clip_of(name) == "private" for name in self.named)
+        allowed = Allowance(self.epsilon, self.delta, self.planned, bounds, self.clip_share)
+        return Counted(me, allowed)
+
+    def clipped(self, me: Party, name: str, values: Tensor | None = None) -> float:
+        """Where the rows of a matrix are clipped. A clip that is "private" is found from the values
+        of the first release, and kept with the weights, so that predictions have it."""
+        clip = self._clip_of(name)
+        if not isinstance(clip, str):
+            return clip
+        kept = me.keep(f"clip_{name}", Clipped)
+        if not kept.bound:
+            if values is None:
+                raise ColonnadeError(f"'{me.name}' has no clip yet: it has released nothing")
+            kept.bound.fill_(self.counted(me).bound(values))
+        return float(kept.bound)
+
+    def _clip_of(self, name: str) -> Clip:
+        own: Clip = getattr(self, f"clip_{name}")
+        return own or self.clip
 
     async def _grouping(self, me: Party, others: Sequence[Peer], rows: Tensor) -> Grouping:
         if "membership" not in me.state:
@@ -191,65 +309,15 @@ class Release:
         return found
 
 
-def protected(me: Party, values: Tensor, groups: Grouping, how: Release) -> Tensor:
-    """Steps 2 and 3 for one matrix; raises BudgetSpent, and releases nothing, beyond the budget."""
+def protected(
+    me: Party, values: Tensor, groups: Grouping, how: Release, name: str = "embedding"
+) -> Tensor:
+    """Steps 2 and 3 for the matrix of this name; raises BudgetSpent, and releases nothing, beyond
+    the budget."""
     if how.epsilon:
-        told = _released(me, values, groups, how)
+        told = how.counted(me).means(values, groups, how.clipped(me, name, values))
     else:
         told = groups.means(values)
         if how.noise:
             told = secret_laplace(told, how.noise, secret_of(me, lasting=True))
     return generalise(told, how.generalise) if how.generalise else told
-
-
-def _released(me: Party, values: Tensor, groups: Grouping, how: Release) -> Tensor:
-    if me.journal is None:
-        raise ColonnadeError(f"'{me.name}' has no journal to count releases in")
-    releases = me.journal.releases(me.records("train"))
-
-    def share() -> float:
-        earlier = Budget(how.epsilon, how.delta, releases.spent(by_others=True))
-        return earlier.share(how.planned)
-
-    epsilon = releases.plan(share)
-    if not epsilon:
-        raise BudgetSpent(
-            f"the privacy budget is spent: earlier runs have released these rows with ε = "
-            f"{Budget(how.epsilon, how.delta, releases.spent()).spent:.6g} at δ = {how.delta:g}, "
-            f"and {how.epsilon:g} is allowed for all runs together. Nothing was released. Train "
-            "on other rows, or with a larger epsilon"
-        )
-    secret = secret_of(me)
-    book = _Book(how.epsilon, how.delta, releases, secret, _number(me))
-    told = release(values, groups, how.clip, epsilon, book, secret)
-    me.figure(epsilon=Budget(how.epsilon, how.delta, releases.spent()).spent)
-    return told
-
-
-def _number(me: Party) -> int:
-    """How many matrices this party has released before, in this run; the same after a crash."""
-    number: int = me.state.get("releases", 0)
-    me.state["releases"] = number + 1
-    return number
-
-
-@dataclass(frozen=True)
-class _Book:
-    """Counts one release in the journal: once, however often it is done again with the same
-    numbers."""
-
-    epsilon: float
-    delta: float
-    releases: Releases
-    secret: bytes
-    number: int
-
-    def release(self, epsilon: float, means: Tensor, scale: Tensor) -> int:
-        parts = (means.detach(), scale.detach())
-        content = b"".join(part.cpu().contiguous().numpy().tobytes() for part in parts)
-        key = f"{self.number} {hmac.digest(self.secret, content, 'sha256').hex()[:32]}"
-        with self.releases.journal.turn():
-            if not self.releases.holds(key):
-                Budget(self.epsilon, self.delta, self.releases.spent()).spend(epsilon)
-                self.releases.book(key, epsilon)
-        return self.number

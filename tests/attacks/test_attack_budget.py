@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ from child import Plan
 from federations import Field, toy
 from nursery import Nursery
 from points import Kill
+
+from colonnade.journal import Journal, default_place
 
 LIAR = Path(__file__).with_name("liar.py")
 CLIENTS = ("party1", "party2")
@@ -43,6 +46,12 @@ def told(field: Field, name: str) -> set[str]:
         for row in field.rows(name)
         if row.get("sender") == name and str(row.get("kind")).startswith("noisy_")
     }
+
+
+def booked(federation: str, name: str) -> list[tuple[str, float]]:
+    """The run and the ε of every release that a client's journal has, oldest first."""
+    with closing(Journal(default_place(federation, name))) as journal:
+        return [(entry["run"], entry["epsilon"]) for entry in journal.entries("release")]
 
 
 def spent(field: Field, name: str) -> float:
@@ -102,6 +111,34 @@ def test_a_second_run_on_the_same_rows(nursery: Nursery, tmp_path: Path) -> None
     start(third, nursery.program(Plan().write(tmp_path / "plan")))
     assert set(third.wait(40).values()) == {0}
     assert spent(third, "party1") == pytest.approx(5.0, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_run_that_was_killed_and_removed_has_spent_what_it_told(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    """One client dies in the first round; then all processes end, and all folders and checkpoints
+    are removed. A second run has what is left, and no more: not what the first had planned."""
+    first = Field(tmp_path / "first", tree("killed-and-removed"))
+    plan = Plan([Kill("ledger: after", "party2", 3)]).write(tmp_path / "plan")
+    start(first, nursery.program(plan))
+    assert first.processes["party2"].wait(30) == -9
+    before = {name: len(told(first, name)) for name in CLIENTS}
+    assert before["party2"]
+    first.close()
+    for name in first.names:
+        shutil.rmtree(first.out(name))
+    again = Field(tmp_path / "again", tree("killed-and-removed"))
+    start(again, nursery.program(Plan().write(tmp_path / "none")))
+    assert set(again.wait(40).values()) == {0}
+    for name in CLIENTS:
+        assert spent(again, name) == pytest.approx(4.0, rel=1e-3)
+        entries = booked("killed-and-removed", name)
+        (lost, _), *_ = entries
+        by_lost = [epsilon for run, epsilon in entries if run == lost]
+        rest = [epsilon for run, epsilon in entries if run != lost]
+        assert len(by_lost) >= before[name] and len(rest) == len(told(again, name)) == 2 * ROUNDS
+        assert rest == pytest.approx([(4.0 - sum(by_lost)) / 4] * 4, rel=1e-3)
 
 
 @pytest.mark.slow

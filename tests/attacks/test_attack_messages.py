@@ -350,6 +350,7 @@ def fedemb(out: Path, nth: int, kind: str, lie: Any, **more: Any) -> ColonnadeEr
 
     tree = {**TREE, "method": "fedemb", "epochs": 1, "batching": "papers"}
     del tree["splitnn"]
+    tree["checkpoint"] = {"epochs": more.pop("checkpoint", 0)}
     options = {"groups": 20, "server_epochs": 1, **more}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Peer, "send", send)
@@ -368,6 +369,40 @@ COUNTS = {
     "a truth": {"rows": True},
     "a tensor": {"rows": torch.ones(3)},
 }
+
+
+RANDOM = {"public": "random", "grouping": "class", "targets": "class"}
+SHAPES: dict[str, Any] = {  # of a public part that both ends draw
+    "no widths": lambda said: {key: value for key, value in said.items() if key != "widths"},
+    "one width": lambda said: said | {"widths": torch.tensor([8])},
+    "widths that take all memory": lambda said: said | {"widths": torch.tensor([1 << 40, 10])},
+    "less than no width": lambda said: said | {"widths": -said["widths"]},
+    "fractions": lambda said: said | {"widths": said["widths"].double()},
+    "another width than its sums": lambda said: said | {"widths": said["widths"] + 1},
+    "no rows": lambda said: said | {"rows": 0},
+    "rows in words": lambda said: said | {"rows": "many"},
+    "endless evaluations": lambda said: said | {"evaluations": 1 << 30},
+}
+
+
+@pytest.mark.parametrize("lie", SHAPES)
+def test_a_shape_that_is_none_is_its_clients(lie: str, tmp_path: Path) -> None:
+    error = fedemb(tmp_path / "run", 2, "public_shape", SHAPES[lie], **RANDOM)
+    assert isinstance(error, Untrusted) and "'party2' sent" in str(error), error
+    assert "'party1'" not in str(error) and "'party3'" not in str(error)
+
+
+@pytest.mark.parametrize("scale", [[0.0, 1.0], [1.0, -1.0], [-1.0, 1.0]], ids=str)
+def test_a_scale_that_is_none_is_its_clients(scale: list[float], tmp_path: Path) -> None:
+    more = RANDOM | {"epsilon": 50.0, "checkpoint": 1}
+    wrong = torch.tensor(scale, dtype=torch.float64)
+    error = fedemb(tmp_path / "run", 2, "noise_scale", lambda said: wrong, **more)
+    assert isinstance(error, Untrusted) and "'party2' sent" in str(error), error
+
+
+def test_sums_of_no_group_are_their_clients(tmp_path: Path) -> None:
+    error = fedemb(tmp_path / "run", 2, "class_sums", lambda sums: sums[:-1], **RANDOM)
+    assert isinstance(error, Untrusted) and "'party2' sent" in str(error), error
 
 
 @pytest.mark.parametrize("lie", COUNTS)

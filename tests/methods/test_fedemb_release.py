@@ -150,13 +150,14 @@ def test_noisy_means(tmp_path: Path) -> None:
     for i, one in enumerate(drawn):
         assert all(float((one - other).abs().mean()) > 0.3 for other in drawn[:i])
     options = {"noise": 100.0, "rounds": 2, "generalise": 0.25}
-    again = train(tmp_path / "again", settings(options, lr=1e-9))
+    repeated = {"lr": 1e-9, "protect": {"simulate_noise_seed": 1}}
+    again = train(tmp_path / "again", settings(options, **repeated))
     for name in again.clients:
         first, second = again.values("group_embeddings", name)
         assert float((first - second).abs().mean()) > 30  # the same rows with other noise
         assert max(len(column.unique()) for column in first.T) == 4
-    assert again.result.weights_sha256 == (  # but the same in another run with the seed
-        train(tmp_path / "third", settings(options, lr=1e-9)).result.weights_sha256
+    assert again.result.weights_sha256 == (  # but the same in another run with this noise
+        train(tmp_path / "third", settings(options, **repeated)).result.weights_sha256
     )
 
 
@@ -235,7 +236,8 @@ def test_a_clip_that_clips_nothing_is_told() -> None:
 
 def test_noisy_kinds_are_declared_randomised() -> None:
     declared = methods.find("fedemb").method.kinds
-    assert {k.name for k in declared if k.randomised} == {"noisy_embeddings", "noisy_outputs"}
+    noisy = {"noisy_embeddings", "noisy_outputs", "noisy_class_sums", "noise_scale"}
+    assert {k.name for k in declared if k.randomised} == noisy
 
 
 def test_clipped_means_with_noise_to_measure(tmp_path: Path) -> None:

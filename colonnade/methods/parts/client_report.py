@@ -75,6 +75,12 @@ class Told:
     evaluations: int  # that follow in this round
     rows: int = 0  # of which it tells the means, if it says so
     sender: str = ""
+    alike: float | None = None  # rows in a group, as far as they differ by more than noise
+
+    @property
+    def rows_of_a_group(self) -> float:
+        """For `widen`."""
+        return self.rows / len(self.embeddings) if self.alike is None else self.alike
 
     def send(self, server: Peer, *, noisy: bool) -> None:
         count = {"rows": self.rows} if self.rows else {}

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from colonnade.errors import MethodError, Untrusted
 from colonnade.methods.parts.scoring import logits_of
 from colonnade.models.joined import Joined
+from colonnade.privacy.release import Release
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
 
@@ -42,16 +43,19 @@ def score_alone(me: Party, private: nn.Module, public: nn.Module, measure: str) 
         me.score(split, logits_of(me, split, private, public), measure=measure)
 
 
-async def score_jointly(me: Party, server: Peer, private: nn.Module) -> None:
+async def score_jointly(me: Party, server: Peer, private: nn.Module, how: Release) -> None:
     """What each of the server's networks makes of them; its name is the measure."""
     for split in me.evaluations:
-        for measure, logits in (await scored(me, server, private, split)).items():
+        for measure, logits in (await scored(me, server, private, split, how)).items():
             me.score(split, logits, measure=measure)
 
 
-async def scored(me: Party, server: Peer, private: nn.Module, split: str) -> dict[str, Tensor]:
+async def scored(
+    me: Party, server: Peer, private: nn.Module, split: str, how: Release
+) -> dict[str, Tensor]:
     """The client's side: scores of all rows of a split, by the name of the server's network."""
     found: dict[str, list[Tensor]] = {}
+    private = how.evaluating(me, private, split)
     with me.evaluating():
         server.send(ROWS, {"rows": len(me.splits[split])})
         for batch in me.rows(split):
