@@ -254,6 +254,16 @@ def test_a_column_of_numbers_hides_columns_of_categories_from_votes(seed: int) -
     assert float(alike[true].double().mean()) < 0.01
 
 
+def test_sparse_columns_and_rounded_ones_are_refused_as_well() -> None:
+    """Most rows share their value with others: 0, or a number of few digits."""
+    (table,) = latent([8], 200, 30, 1.0, 0)
+    sparse = torch.where(table.abs() > table.abs().quantile(0.8), table, 0.0)
+    for found in (sparse, table.round(decimals=1)):
+        other = fedsvd.standardised(found)
+        assert most_vectors(other) >= 1 and "0 of 'lab''s 8 columns" in refusal(other, 1, "lab")
+    assert not refusal(table, 1, "lab")
+
+
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_exchanges_beside_other_own_columns_add_up_and_so_are_counted(seed: int) -> None:
     """A task party has the exchange done again, in other runs or by coming back before the first
