@@ -236,8 +236,8 @@ VARIANTS: dict[str, dict[str, Tree]] = {
         "personalised-stream": {
             "adptvfedconv": {"personalised": True, "augment": "consistent", "upload_dtype": "int8"}
         },
-        "noise": {"adptvfedconv": {"noise": 0.2}},
-        "inversion": {"adptvfedconv": {"inversion": 2, "noise": 0.1}},
+        "noise": {"adptvfedconv": {"noise": 0.2}, **NOISE},
+        "inversion": {"adptvfedconv": {"inversion": 2, "noise": 0.1}, **NOISE},
         "rectangles": {"partition": VIEWS},
         "tiles": {"partition": {"kind": "tiles"}, "adptvfedconv": {"chunk": 500}},
     },

@@ -34,7 +34,7 @@ class Progress(Observer):
         self._start = time.perf_counter()
         if self._label:
             self._console.print(Text(self._label, style="bold"))
-        for caveat in config.found.method.about.caveats(config.options):  # before anything is sent
+        for caveat in config.caveats:  # before anything is sent
             self._console.print(Text(f"warning: {caveat}"))
         if self._console.is_terminal:
             self._live = Live(

@@ -187,6 +187,11 @@ class Config:
         """Whether parties need their signing keys: for the method, or to align rows."""
         return self.align is not None or self.found.method.membership.signs(self.options)
 
+    @property
+    def caveats(self) -> list[str]:
+        """What a run with these settings says about itself, before it begins and in its result."""
+        return [*self.found.method.about.caveats(self.options), *self.protect.caveats]
+
     def resolved(self) -> dict[str, Any]:
         """All settings, defaults included, as in the file."""
         tables: dict[str, Any] = {
@@ -298,8 +303,7 @@ def dumps(config: Config) -> str:
     """The resolved configuration as TOML."""
     import tomli_w
 
-    caveats = config.found.method.about.caveats(config.options)
-    return "".join(f"# {line}\n" for line in caveats) + tomli_w.dumps(config.resolved())
+    return "".join(f"# {line}\n" for line in config.caveats) + tomli_w.dumps(config.resolved())
 
 
 def _portable(recipe: Recipe) -> dict[str, Any]:

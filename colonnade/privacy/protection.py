@@ -71,7 +71,7 @@ class Protections:
 def protect(me: Party, how: Protect, *, booked: bool = True) -> None:
     """Give a party what protects it, before its role begins.
 
-    booked  whether what leaves is counted
+    booked  whether what leaves is counted; if not, labels stay as they are
     """
     if not how.protects:
         return
@@ -80,5 +80,7 @@ def protect(me: Party, how: Protect, *, booked: bool = True) -> None:
         rows = RowNoise(how, Plan.of(how, me.schedule), booked=booked)
         sums = SumNoise(how, Plan.of(how, me.schedule, discrete=True), booked=booked)
         bottoms.shape(me, how)
-    labels = LabelAnswers(how, me.schedule.epochs) if how.label_epsilon and me.labelled else None
+    labels = None
+    if how.label_epsilon and me.labelled and booked:
+        labels = LabelAnswers(how, me.schedule.epochs)
     me.protection = Protections(how, rows, labels, sums)

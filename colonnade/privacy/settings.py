@@ -18,6 +18,10 @@ from colonnade.wire import Kind
 DELTA = 1e-5
 TAILS = 2.0**-40  # of δ: what noise of 53 random bits has not, see privacy/noise.py
 MOST_CLASSES = 100  # of labels that are answered by a prior
+SIMULATED = (
+    "All noise follows from protect.simulate_noise_seed, so whoever knows that number can draw it "
+    "again: nothing is protected."
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,11 @@ class Protect:
     def given(self) -> bool:
         """Whether the table differs from an empty one."""
         return self != Protect()
+
+    @property
+    def caveats(self) -> list[str]:
+        """What a run with it says about itself, before and after."""
+        return [] if self.simulate_noise_seed is None else [SIMULATED]
 
     def problems(self, sent: Sequence[Kind], method: str) -> list[str]:
         """What is wrong with it in a run of this method, in which parties send these Kinds."""

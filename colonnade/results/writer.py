@@ -134,7 +134,7 @@ class ResultFile:
     ) -> list[str]:
         """Each once: several parties may say the same."""
         settings = self.settings
-        caveats = settings.found.method.about.caveats(settings.options)
+        caveats = settings.caveats
         known = list(warnings)
         told = attributed(accounts, own, [*caveats, *known])
         return list(dict.fromkeys([*caveats, *told, *known, *divergence(rows)]))

@@ -159,6 +159,8 @@ def test_noisy_means(tmp_path: Path) -> None:
     assert again.result.weights_sha256 == (  # but the same in another run with this noise
         train(tmp_path / "third", settings(options, **repeated)).result.weights_sha256
     )
+    fresh = train(tmp_path / "fresh", settings(options, lr=1e-9))  # without: drawn for itself
+    assert fresh.result.weights_sha256["server"] != again.result.weights_sha256["server"]
 
 
 @pytest.mark.parametrize(
@@ -244,7 +246,7 @@ def test_clipped_means_with_noise_to_measure(tmp_path: Path) -> None:
     """b = 2C / (members · ε of one release); other noise in every run, client, matrix, round."""
     options = PRIVATE | {"rounds": 2, "groups": 40, "targets": "soft"}
     drawn: list[Tensor] = []
-    for seed in (1, 2):  # a simulation's secrets follow from it
+    for seed in (1, 2):
         seen = train(tmp_path / f"{seed}", settings(options, lr=1e-9, seed=seed))
         for name, party in seen.clients.items():
             members, own = party.state["membership"], embeddings(party)

@@ -658,6 +658,7 @@ def uninterrupted(
 ) -> tuple[dict[str, Any], Result]:
     options = RESUMED[request.param] | {"pretrain_epochs": 2}
     tree = settings(options, data=MOVED, partition=HALVES, checkpoint={"epochs": 1, "steps": 2})
+    tree["protect"] = {"simulate_noise_seed": 1}
     return tree, colonnade.run(tree, out=tmp_path_factory.mktemp("uninterrupted") / "run")
 
 

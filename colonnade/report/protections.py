@@ -1,0 +1,52 @@
+"""What protected each party in a run, in one sentence about what each of them sent.
+
+That a simulation's noise follows from a seed, so that nothing is protected, its warnings say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Told = Mapping[str, Any]
+
+
+def sentences(result: Told) -> list[str]:
+    """One for all parties of which the same is to be said; none where nothing was asked for."""
+    told = result.get("privacy") or {}
+    said: dict[str, list[str]] = {}
+    for party, protections in told.get("parties", {}).items():
+        for what, of in WHAT.items():
+            if what not in protections:
+                continue
+            try:
+                text = of(protections[what])
+            except (KeyError, TypeError, ValueError):  # each party speaks for itself
+                text = f"{{whose}} {what} are said to be protected, and not how."
+            said.setdefault(text, []).append(f"{party}'s")
+    return [text.replace("{whose}", " and ".join(parties)) for text, parties in said.items()]
+
+
+def _embeddings(told: Told) -> str:
+    epsilon, planned, ever = (told[key] for key in ("epsilon", "planned", "all_runs"))
+    early = f" of {_number(planned)} that were planned" if epsilon < 0.999 * planned else ""
+    more = f"; with all earlier runs on these rows ε = {_number(ever)}" * (ever > 1.001 * epsilon)
+    return (
+        f"{{whose}} vectors left with ε = {_number(epsilon)}{early} at δ = {told['delta']:g} for "
+        f"each row in this run (Gaussian noise, {told['claim']}){more}."
+    )
+
+
+def _labels(told: Told) -> str:
+    way = "Laplace noise" if told["response"] == "laplace" else "randomised response"
+    return (
+        f"{{whose}} labels were used with ε = {_number(told['epsilon'])} each, drawn once for all "
+        f"runs ({way})."
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}"
+
+
+WHAT = {"embeddings": _embeddings, "labels": _labels}
