@@ -27,12 +27,16 @@ def sentences(result: Told) -> list[str]:
     return [text.replace("{whose}", " and ".join(parties)) for text, parties in said.items()]
 
 
-def _embeddings(told: Told) -> str:
+def _sums(told: Told) -> str:
+    return _embeddings(told, "vectors left, added up with others',")
+
+
+def _embeddings(told: Told, left: str = "vectors left") -> str:
     epsilon, planned, ever = (told[key] for key in ("epsilon", "planned", "all_runs"))
     early = f" of {_number(planned)} that were planned" if epsilon < 0.999 * planned else ""
     more = f"; with all earlier runs on these rows ε = {_number(ever)}" * (ever > 1.001 * epsilon)
     return (
-        f"{{whose}} vectors left with ε = {_number(epsilon)}{early} at δ = {told['delta']:g} for "
+        f"{{whose}} {left} with ε = {_number(epsilon)}{early} at δ = {told['delta']:g} for "
         f"each row in this run (Gaussian noise, {told['claim']}){more}."
     )
 
@@ -49,4 +53,4 @@ def _number(value: float) -> str:
     return f"{value:.3g}"
 
 
-WHAT = {"embeddings": _embeddings, "labels": _labels}
+WHAT = {"embeddings": _embeddings, "sums": _sums, "labels": _labels}
