@@ -57,7 +57,7 @@ class Protections:
             return self.sums.named()
         if self.rows is None or not of_rows(kind):
             return ""
-        return f"clipped to {self.rows.clip:g}, Gaussian noise of {self.rows.sigma:.6g}"
+        return self.rows.named()
 
     def guaranteed(self, kind: Kind) -> tuple[float, float] | None:
         return None if self.how is None else self.how.guaranteed(kind)

@@ -4,6 +4,8 @@
     2. count     in the journal, before it leaves: every record of the split, once per epoch
     3. noise     N(0, σ²), rounded to the same grid, on every number: what may leave is the same
                  set of numbers whatever the vector was
+    4. scale     by a power of two that all know, so that the noise has about length 1: as it is,
+                 it would drown what the receiver joins it with
 
 The noise comes from AES, under a key of this vector and this moment, so a step that is done again
 after a crash sends the same bytes, which count once. The same rows in the same epoch with other
@@ -89,6 +91,7 @@ class RowNoise:
         self.sigma = plan.size * 2 * self.clip
         self.grid = 2.0 ** math.floor(math.log2(max(self.sigma * GRID, self.clip * FINEST)))
         self.claim = PER_RECORD if protect.bottom == "frozen" else PER_RELEASE
+        self.scale = 1.0  # what noisy vectors were divided by
         self._booked = booked
         self._me: Party | None = None
         self._books: dict[str, Spendings] = {}  # by split
@@ -108,7 +111,9 @@ class RowNoise:
         """What leaves instead of these vectors."""
         if not of_rows(kind) or not isinstance(value, Tensor):
             return value
-        return self.released(me, kind, value)
+        noisy = self.released(me, kind, value)
+        self.scale = scale(self.sigma, value[:1].numel())
+        return noisy / self.scale
 
     def released(self, me: Party, kind: Kind, value: Tensor) -> Tensor:
         """The same of vectors of the batch at hand."""
@@ -131,6 +136,11 @@ class RowNoise:
         else:
             noisy = self._released(me, kind, steps, rows)
         return (noisy * self.grid).reshape(value.shape).to(value.device, value.dtype)
+
+    def named(self) -> str:
+        """For the ledger."""
+        divided = f", divided by {self.scale:g}" * (self.scale > 1)
+        return f"clipped to {self.clip:g}, Gaussian noise of {self.sigma:.6g}{divided}"
 
     def told(self) -> dict[str, Any]:
         """For the result, from the journal: what this run has spent, and all runs together, on the
@@ -264,6 +274,11 @@ class RowNoise:
     def _epsilon(self, each: list[list[tuple[Spending, int]]]) -> float:
         delta = self._protect.delta - TAILS
         return max(accountant.epsilon(spent, delta) for spent in each)
+
+
+def scale(sigma: float, width: int) -> float:
+    """Step 4: the power of two that makes the noise on a vector of this width no longer than 1."""
+    return float(2.0 ** math.ceil(math.log2(max(1.0, sigma * math.sqrt(width)))))
 
 
 def cut(x: Tensor, clip: float, grid: float) -> Tensor:

@@ -22,7 +22,7 @@ from colonnade.journal import Journal, RunJournal
 from colonnade.privacy import accountant
 from colonnade.privacy.noise import MOST_SIGMAS, gaussian
 from colonnade.privacy.protection import protect
-from colonnade.privacy.rows import Plan, cut
+from colonnade.privacy.rows import Plan, cut, scale
 from colonnade.privacy.settings import TAILS, Protect
 from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule
@@ -296,18 +296,28 @@ def test_the_tails_that_are_missing_are_less_than_what_delta_has_for_them() -> N
     assert math.sqrt(-2 * math.log(uniform)) == pytest.approx(MOST_SIGMAS)
 
 
-@pytest.mark.parametrize("scale", [1e-9, 0.1, 1.0, 1e20])
+@pytest.mark.parametrize("length", [1e-9, 0.1, 1.0, 1e20])
 def test_what_leaves_lies_on_one_grid_whatever_the_vectors_are(
-    scale: float, tmp_path: Path
+    length: float, tmp_path: Path
 ) -> None:
     """Sums of floats have other last bits than other sums: the support would tell the vector."""
     sender = Sender(tmp_path, HOW)
-    grid = 2.0 ** math.floor(math.log2(Plan.of(HOW, SCHEDULE).size * 2 * 2.0**-10))
+    sigma = Plan.of(HOW, SCHEDULE).size * 2
+    grid = 2.0 ** math.floor(math.log2(sigma * 2.0**-10)) / scale(sigma, WIDTH)
     for _ in sender.me.epochs():
         for batch in sender.me.batches():
-            steps = sender.send(EMBEDDING, scale * vectors(len(batch), 3)).double() / grid
+            steps = sender.send(EMBEDDING, length * vectors(len(batch), 3)).double() / grid
             assert torch.equal(steps, steps.round())
             assert len(steps.unique()) > 10
+
+
+def test_noise_does_not_drown_what_it_is_joined_with() -> None:
+    """A power of two, which changes no digit; a little noise is left as it is."""
+    for sigma, width in ((0.001, 4), (2.4, 8), (9.8, 512)):
+        found = scale(sigma, width)
+        assert math.log2(found).is_integer() and found >= 1
+        assert sigma * math.sqrt(width) / found <= 1 or found == 1
+        assert sigma * math.sqrt(width) / found > 0.5 or found == 1
 
 
 @pytest.mark.parametrize("width", [1, 7, 5000])
