@@ -33,10 +33,11 @@ from colonnade.task.intervals import over_seeds
 
 EPSILONS = (4.0, 3.0, 2.0, 1.0)
 RESPONSES = ("plain", "prior")
+MNIST = {"epochs": 10, "batch_size": 64, "optimizer": "adamw", "lr": 0.001, "weight_decay": 0.01}
 SETTINGS: dict[str, dict[str, Any]] = {
-    "mnist, easter": {"method": "easter", "epochs": 20, "batch_size": 64},
-    "mnist, splitnn": {"method": "splitnn", "epochs": 20, "batch_size": 64},
-    "adult, splitnn": {"method": "splitnn", "epochs": 10, "batch_size": 128},
+    "mnist, easter": {"method": "easter", **MNIST},
+    "mnist, splitnn": {"method": "splitnn", **MNIST},
+    "adult, splitnn": {"method": "splitnn", "epochs": 5, "batch_size": 128, "optimizer": "adamw"},
 }
 ROWS = 6000  # of MNIST, to train on
 Rows = dict[str, Any]

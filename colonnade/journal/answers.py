@@ -8,8 +8,11 @@
 A row is its record's name and a number, which tells records of one name apart. An entry says which
 classes there were, and refers to a table beside the lists of records, by its digest:
 
-    name u64 · number u32 · candidates u16 · answer f64        one line per row
-    candidate u16 …                                            the candidates of all rows in turn
+    name u64 · number u32 · groups u16 · size u16 · answer f64     one line per row
+    class u16 …                                                    those of all answers in turn
+
+An answer is a number, a class, or one of several groups of classes: then the table has all classes
+of that group, and the answer is one of them.
 """
 
 from __future__ import annotations
@@ -24,12 +27,14 @@ from colonnade.errors import JournalError
 from colonnade.journal.journal import Journal
 from colonnade.journal.records import Names
 
-LINE = np.dtype([("name", "<u8"), ("number", "<u4"), ("size", "<u2"), ("answer", "<f8")])
+LINE = np.dtype(
+    [("name", "<u8"), ("number", "<u4"), ("groups", "<u2"), ("size", "<u2"), ("answer", "<f8")]
+)
 OTHER = (
     "A party's journal keeps one answer for each row and for good. If these are other labels, "
     "train on them in a federation of another name, which has another journal"
 )
-ALL = 0  # candidates: all classes
+ALL = 0  # groups: each class by itself, or no classes
 OTHERS = -1  # since: answered in another run
 Row = tuple[int, int]  # a record's name, and its number among those of that name
 
@@ -40,7 +45,8 @@ class Known:
 
     answers: NDArray[np.float64]  # a class or a number; NaN: not answered
     epsilon: NDArray[np.float64]
-    candidates: list[NDArray[np.uint16]]  # by row; empty: all classes
+    groups: NDArray[np.int64]  # how many there were; 0: each class by itself, or no classes
+    members: list[NDArray[np.uint16]]  # all classes of the answered group; empty: that one alone
     since: NDArray[np.int64]  # the epoch of this run from which they count; -1: of another run
 
     @property
@@ -64,10 +70,11 @@ class Answers:
             for place, row in enumerate(zip(names.tolist(), numbers.tolist(), strict=True))
         }
         answers, epsilon = np.full(count, np.nan), np.zeros(count)
-        since, none = np.zeros(count, dtype=np.int64), np.empty(0, dtype=np.uint16)
-        candidates = [none] * count
+        since, groups = np.zeros(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+        none = np.empty(0, dtype=np.uint16)
+        members = [none] * count
         for entry in self.journal.entries("answered"):
-            lines, members = self._read(str(entry["table"]))
+            lines, classes = self._read(str(entry["table"]))
             codes = self._codes(entry["classes"])
             ends = np.cumsum(lines["size"], dtype=np.int64)
             first = int(entry["epoch"]) if entry["run"] == self._run else OTHERS
@@ -80,11 +87,11 @@ class Answers:
                 size, said = lines["size"][line], lines["answer"][line]
                 answers[place] = codes[int(said)] if len(codes) else said
                 epsilon[place], since[place] = float(entry["epsilon"]), first
-                if size != ALL:
-                    candidates[place] = codes[members[ends[line] - size : ends[line]]]
-                elif len(codes) != len(self._classes):  # there were fewer classes then
-                    candidates[place] = codes
-        return Known(answers, epsilon, candidates, since)
+                groups[place] = lines["groups"][line]
+                members[place] = codes[classes[ends[line] - size : ends[line]]] if size else none
+                if groups[place] == ALL and len(codes) < len(self._classes):
+                    groups[place] = len(codes)  # there were fewer classes then
+        return Known(answers, epsilon, groups, members, since)
 
     def keep(
         self,
@@ -92,22 +99,24 @@ class Answers:
         numbers: NDArray[np.integer],
         answers: NDArray[np.generic],
         epsilon: float,
-        candidates: NDArray[np.bool_] | None = None,
+        groups: NDArray[np.integer] | None = None,
+        members: NDArray[np.bool_] | None = None,
         epoch: int = 0,
     ) -> None:
         """Answers of rows that had none; they are on the disk when this returns.
 
-        candidates  (rows, classes); None: all classes
-        epoch       of this run from which on they are used
+        groups   of each row; None: each class is a group
+        members  (rows, classes): all classes of the answered group
+        epoch    of this run from which on they are used
         """
         lines = np.zeros(len(names), dtype=LINE)
         lines["name"], lines["number"], lines["answer"] = names, numbers, answers
-        members = b""
-        if candidates is not None:
-            lines["size"] = candidates.sum(1)
-            members = np.nonzero(candidates)[1].astype("<u2").tobytes()
+        classes = b""
+        if groups is not None and members is not None:
+            lines["groups"], lines["size"] = groups, members.sum(1)
+            classes = np.nonzero(members)[1].astype("<u2").tobytes()
         count = len(lines).to_bytes(8, "little")
-        table = self.journal.lists.put(count + lines.tobytes() + members)
+        table = self.journal.lists.put(count + lines.tobytes() + classes)
         self.journal.append(
             "answered",
             run=self._run,

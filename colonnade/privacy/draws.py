@@ -1,11 +1,11 @@
 """Draws for single records from a secret, each with integers alone: no float rounds a chance up.
 
     Keystream       AES-256 of (name, number, count) under the secret: the count-th word of a record
-    answered        k-ary randomised response: the true class with a chance of at most a
+    answered        randomised response: the true number of m with a chance of at most a
     laplace         discrete Laplace noise, P(z) ∝ e^(-|z|/t), exactly
 
 A chance is a threshold that a uniform word of 64 bits must stay below. a · 2^64 is computed with 60
-digits and rounded down, so the true class is never likelier than ε allows. Whole numbers below a
+digits and rounded down, so the truth is never likelier than ε allows. Whole numbers below a
 bound come by rejection. Laplace noise is made of such numbers and of Bernoulli(e^(-x)) trials
 (Canonne, Kamath and Steinke, 2020).
 """
@@ -66,36 +66,28 @@ class Keystream:
         return self.words(which) < chances
 
 
-def threshold(epsilon: float, candidates: int) -> int:
-    """a = e^ε / (e^ε + k - 1) as a number of 2^64, rounded down."""
-    if candidates == 1:
+def threshold(epsilon: float, groups: int) -> int:
+    """a = e^ε / (e^ε + m - 1) as a number of 2^64, rounded down."""
+    if groups == 1:
         return WORD - 1
     with decimal.localcontext(prec=60):
         grown = decimal.Decimal(epsilon).exp()
-        share = grown / (grown + candidates - 1)
+        share = grown / (grown + groups - 1)
         return min(int(share * WORD), WORD - 1)
 
 
-def answered(
-    stream: Keystream, epsilon: float, truth: Numbers, candidates: NDArray[np.bool_]
-) -> Numbers:
-    """One answer for each record, a class among its candidates.
+def answered(stream: Keystream, epsilon: float, truth: Numbers, groups: Numbers) -> Numbers:
+    """One answer for each record, a number below m.
 
-    truth       the class of each
-    candidates  (records, classes)
+    truth   the number that is right
+    groups  m
     """
-    everybody, sizes = stream.everybody, candidates.sum(1).astype(np.int64)
-    kinds = np.unique(sizes)
-    table = np.array([threshold(epsilon, int(size)) for size in kinds], dtype=np.uint64)
-    kept = stream.happens(table[np.searchsorted(kinds, sizes)], everybody)
-    inside = candidates[everybody, truth]
-    place = candidates.cumsum(1)[everybody, truth] - 1  # of the true class among the candidates
-    others = np.where(inside, sizes - 1, sizes)
-    other = stream.below(np.maximum(others, 1), everybody)
-    other = np.where(inside & (other >= place) & (sizes > 1), other + 1, other)
-    chosen = np.where(inside & (kept | (sizes == 1)), place, other)
-    answers: Numbers = (candidates.cumsum(1) > chosen[:, None]).argmax(1).astype(np.int64)
-    return answers
+    everybody, kinds = stream.everybody, np.unique(groups)
+    table = np.array([threshold(epsilon, int(m)) for m in kinds], dtype=np.uint64)
+    kept = stream.happens(table[np.searchsorted(kinds, groups)], everybody)
+    other = stream.below(np.maximum(groups - 1, 1), everybody)
+    other += other >= truth
+    return np.where(kept | (groups == 1), truth, other)
 
 
 def laplace(stream: Keystream, scale: int) -> Numbers:

@@ -6,10 +6,11 @@
     3. book their ε, then write them to the journal
     4. replace the labels by the answers; the loss is that of answers: task/response.py
 
-    with label_response = "prior" (Ghazi et al., "Deep Learning with Label Differential Privacy",
-    2021), step 2 is for some of the training rows only. The others, which count nothing until then:
+    with label_response = "prior" (in two stages, as by Ghazi et al., "Deep Learning with Label
+    Differential Privacy", 2021), step 2 is for some of the training rows only, with classes in
+    groups at random. The others, which count nothing until then:
     5. in the epoch before: gather what the networks say about them
-    6. choose the candidates Y of each by that alone, and draw as in steps 2 to 4 among them
+    6. put classes into groups by that alone, for each row, and draw one of these: partitions.py
 
 **What is claimed.** Another label of a row changes the probability of all that anybody is told in
 all runs, that row's answer being all that is used of its label, by at most a factor of e^ε. It
@@ -37,8 +38,8 @@ from torch import Tensor
 
 from colonnade.errors import DataError
 from colonnade.journal import Answers, Known, Names, Spending
-from colonnade.privacy.candidates import chosen, whole
 from colonnade.privacy.draws import Keystream, Numbers, answered, laplace
+from colonnade.privacy.partitions import balanced, single
 from colonnade.privacy.settings import Protect
 from colonnade.role.party import Party
 from colonnade.task.response import Responses, Sightings, chances
@@ -66,7 +67,7 @@ class LabelAnswers:
         self._due: Numbers = np.empty(0, dtype=np.int64)  # the epoch in which each is answered
         self._known: Known | None = None
         self._before = 0  # rows that other runs have answered
-        self._classes = 0
+        self._classes = self._trained = 0
 
     # ---- what the run calls ------------------------------------------------------------------
 
@@ -80,6 +81,7 @@ class LabelAnswers:
         self._truth = torch.cat([y.cpu() for y in labels if y is not None])
         self._names = np.concatenate([me.records(name) for name in there])
         self._numbers, self._classes = numbered(self._names), len(me.task.classes)
+        self._trained = len(train)
         self._due = self._stages(me, len(train))
         known = self._answers(me).known(self._names, self._numbers)
         self._before = int((known.there & (known.since < 0)).sum())
@@ -108,13 +110,14 @@ class LabelAnswers:
         epsilon = float(known.epsilon[there].max(initial=0.0))
         said["epsilon"], said["asked"] = epsilon, self._how.label_epsilon
         said["least"] = float(known.epsilon[there].min(initial=epsilon))
-        said["response"] = self._how.label_response if self._classes else "laplace"
+        response = "prior" if self._grouped else "plain"
+        said["response"] = response if self._classes else "laplace"
         said["rows"], said["answered_before"] = int(there.sum()), self._before
         if self._classes:
-            sizes = np.array([len(row) or self._classes for row in known.candidates])[there]
-            kept, _ = chances(torch.from_numpy(known.epsilon[there]), torch.from_numpy(sizes))
+            groups = self._groups(known)[there]
+            kept, _ = chances(torch.from_numpy(known.epsilon[there]), torch.from_numpy(groups))
             said["classes"], said["kept"] = self._classes, float(kept.mean()) if len(kept) else 0.0
-            said["candidates"] = float(sizes.mean()) if len(sizes) else 0.0
+            said["groups"] = float(groups.mean()) if len(groups) else 0.0
         else:
             low, high = self._how.label_range
             said["scale"] = (high - low) / epsilon if epsilon else 0.0
@@ -135,7 +138,7 @@ class LabelAnswers:
     def _stages(self, me: Party, trained: int) -> Numbers:
         """In which epoch each row is answered: drawn for the row, whatever its label is."""
         due = np.zeros(len(self._names), dtype=np.int64)
-        if self._how.label_response != "prior":
+        if not self._grouped:
             return due
         stream = self._stream(me, np.arange(trained))
         place = stream.words(stream.everybody).astype(np.float64) / 2.0**64
@@ -151,42 +154,76 @@ class LabelAnswers:
             which = np.flatnonzero(~known.there & (self._due <= epoch))
             if not len(which):
                 return known
-            candidates = None
-            if self._classes:
-                candidates = whole(len(which), self._classes)
-                if seen is not None:  # only training rows wait, and they come first
-                    prior = seen.prior().cpu().numpy()[which]
-                    candidates = chosen(prior, self._how.label_epsilon)
-            drawn, spending = self._drawn(me, which, candidates)
+            drawn, groups, members = self._drawn(me, which, seen)
             digest = hashlib.sha256(self._names[which].tobytes() + self._numbers[which].tobytes())
             assert me.journal is not None
             me.journal.spendings(self._names).book(
-                f"labels {digest.hexdigest()[:32]}", spending, "labels", "labels", positions=which
+                f"labels {digest.hexdigest()[:32]}",
+                self._spending,
+                "labels",
+                "labels",
+                positions=which,
             )
             some = self._names[which], self._numbers[which]
-            every = candidates is None or bool(candidates.all())
-            epsilon, given = self._how.label_epsilon, None if every else candidates
-            answers.keep(*some, drawn, epsilon, given, epoch)
+            answers.keep(*some, drawn, self._how.label_epsilon, groups, members, epoch)
             return answers.known(self._names, self._numbers)
 
+    @property
+    def _grouped(self) -> bool:
+        """Whether there is anything that a prior can do: two classes are always told apart."""
+        return self._how.label_response == "prior" and self._classes > 2
+
+    @property
+    def _spending(self) -> Spending:
+        """What one answer spends."""
+        if self._classes:
+            return Spending("response", self._how.label_epsilon)
+        return Spending("laplace", math.ceil(STEPS / self._how.label_epsilon) / STEPS)
+
     def _drawn(
-        self, me: Party, which: Numbers, candidates: NDArray[np.bool_] | None
-    ) -> tuple[NDArray[np.generic], Spending]:
-        """An answer for each of these rows, and what it spends."""
+        self, me: Party, which: Numbers, seen: Sightings | None
+    ) -> tuple[NDArray[np.generic], Numbers | None, NDArray[np.bool_] | None]:
+        """An answer for each of these rows; with groups, how many, and the classes of that one."""
         stream, epsilon = self._stream(me, which), self._how.label_epsilon
         stream.words(stream.everybody)  # the first one says when it is a row's turn
         truth = self._truth[which].numpy()
-        if candidates is not None:
-            return answered(stream, epsilon, truth, candidates), Spending("response", epsilon)
-        low, high = self._how.label_range
-        steps = np.rint((np.clip(truth, low, high) - low) / (high - low) * STEPS).astype(np.int64)
-        scale = math.ceil(STEPS / epsilon)
-        noisy = (steps + laplace(stream, scale)) / STEPS
-        return low + (high - low) * noisy, Spending("laplace", scale / STEPS)
+        if not self._classes:
+            low, high = self._how.label_range
+            steps = np.rint((np.clip(truth, low, high) - low) / (high - low) * STEPS)
+            noise = laplace(stream, math.ceil(STEPS / epsilon))
+            return low + (high - low) * (steps.astype(np.int64) + noise) / STEPS, None, None
+        if not self._grouped:
+            counts = np.full(len(which), self._classes)
+            return answered(stream, epsilon, truth, counts), None, None
+        groups, counts, likely = self._partitions(stream, which, seen)
+        said = answered(stream, epsilon, groups[stream.everybody, truth], counts)
+        members = groups == said[:, None]
+        shown = np.where(members, likely, -1.0).argmax(1)  # the likeliest class of the group
+        return shown, counts, members
+
+    def _partitions(
+        self, stream: Keystream, which: Numbers, seen: Sightings | None
+    ) -> tuple[Numbers, Numbers, NDArray[np.float64]]:
+        """The group of each class, the number of groups and the prior of these rows. Rows for
+        validation keep all classes apart: scores compare their answers with predictions."""
+        ties = np.stack([stream.words(stream.everybody) for _ in range(self._classes)], axis=1)
+        prior = np.full((len(which), self._classes), 1 / self._classes)
+        if seen is not None:  # only training rows wait, and they come first
+            prior = seen.prior().cpu().numpy()[which]
+        groups, counts = balanced(prior, self._how.label_epsilon, ties)
+        judged = which >= self._trained
+        groups[judged] = single(int(judged.sum()), self._classes)
+        counts[judged] = self._classes
+        return groups, counts, prior
+
+    def _groups(self, known: Known) -> Numbers:
+        """m of each row."""
+        return np.where(known.groups == 0, self._classes, known.groups)
 
     def _check_fit(self, me: Party, known: Known) -> None:
         """Refuse answers to other labels, which would be learnt instead of these."""
-        every = np.array([not len(row) for row in known.candidates]) & known.there
+        alone = np.array([len(row) <= 1 for row in known.members])
+        every = known.there & alone & (self._groups(known) == self._classes)
         if not self._classes or not every.any():
             return
         sizes = torch.full((int(every.sum()),), self._classes)
@@ -221,25 +258,25 @@ class LabelAnswers:
 
     def _responses(self, me: Party, active: NDArray[np.bool_]) -> Responses:
         assert self._known is not None
-        rows, known = len(me.splits["train"]), self._known
-        candidates: Tensor | None = None
-        if any(len(row) for row in known.candidates[:rows]):
-            table = whole(rows, self._classes)
-            for line, row in zip(table, known.candidates[:rows], strict=True):
-                if len(row):
-                    line[:] = False
-                    line[row] = True
-            candidates = torch.from_numpy(table).to(me.device)
-        answers = torch.from_numpy(np.where(active, np.nan_to_num(known.answers), -1)).long()[:rows]
-        epsilon = torch.from_numpy(np.where(known.there, known.epsilon, 1.0))[:rows]
-        return Responses(answers.to(me.device), epsilon.to(me.device), candidates, self._classes)
+        rows, known = self._trained, self._known
+        members: Tensor | None = None
+        if any(len(row) > 1 for row in known.members[:rows]):
+            table = np.zeros((rows, self._classes), dtype=bool)
+            for line, row, one in zip(table, known.members, known.answers, strict=False):
+                line[row if len(row) else int(np.nan_to_num(one))] = True
+            members = torch.from_numpy(table).to(me.device)
+        answers = torch.from_numpy(np.where(active, np.nan_to_num(known.answers), -1)).long()
+        epsilon = torch.from_numpy(np.where(known.there, known.epsilon, 1.0))
+        groups = torch.from_numpy(self._groups(known))
+        a, e, g = (value[:rows].to(me.device) for value in (answers, epsilon, groups))
+        return Responses(a, e, g, self._classes, members)
 
     def _gather(self, me: Party, wanted: bool) -> None:
         """Whether this epoch's predictions decide about the next answers."""
         if not wanted:
             me.state.pop(GATHERED, None)
             return
-        rows = len(me.splits["train"])
+        rows = self._trained
         seen = me.state.get(GATHERED)
         found = Sightings.none(rows, self._classes, me.device)
         if seen is not None:

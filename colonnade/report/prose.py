@@ -9,7 +9,7 @@ from typing import Any
 
 from colonnade import methods
 from colonnade.data import IN_MEMORY, OWN_FILES, OWN_PARTITION
-from colonnade.report import measured, protections, units
+from colonnade.report import measured, protected, protections, units
 from colonnade.report.overview import (
     accuracy,
     by_party,
@@ -71,7 +71,8 @@ def data_name(data: str) -> str:
 def sentences(result: Mapping[str, Any]) -> str:
     """What was run and with what result, in two or three sentences; and what protected whom."""
     told = f"{_who_did_what(result)}. {_aligned(result)}{_outcome(result)}{_flagged(result)}"
-    return " ".join([told, *protections.sentences(result)])
+    answered = protected.labels(result)
+    return " ".join([told, *protections.sentences(result), *([answered] if answered else [])])
 
 
 def _flagged(result: Mapping[str, Any]) -> str:

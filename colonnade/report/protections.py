@@ -17,7 +17,7 @@ def sentences(result: Told) -> list[str]:
     said: dict[str, list[str]] = {}
     for party, protections in told.get("parties", {}).items():
         for what, of in WHAT.items():
-            if what not in protections:
+            if what not in protections:  # labels are in protected.py
                 continue
             try:
                 text = of(protections[what])
@@ -41,16 +41,8 @@ def _embeddings(told: Told, left: str = "vectors left") -> str:
     )
 
 
-def _labels(told: Told) -> str:
-    way = "Laplace noise" if told["response"] == "laplace" else "randomised response"
-    return (
-        f"{{whose}} labels were used with ε = {_number(told['epsilon'])} each, drawn once for all "
-        f"runs ({way})."
-    )
-
-
 def _number(value: float) -> str:
     return f"{value:.3g}"
 
 
-WHAT = {"embeddings": _embeddings, "sums": _sums, "labels": _labels}
+WHAT = {"embeddings": _embeddings, "sums": _sums}

@@ -1,15 +1,14 @@
 """What stands in for labels that are protected: one randomised answer for each training row.
 
-A row's answer ỹ is drawn once among its candidate classes Y, of which there are k:
+A row's answer is one of m groups of classes, drawn once; mostly each class is a group of its own.
 
-    P(ỹ | y) = a for ỹ = y, b for every other ỹ in Y       a = e^ε / (e^ε + k - 1), b = a / e^ε
-    P(ỹ | y) = 1/k for every ỹ in Y, where y is not in Y
+    P(answer = G | y) = a if y is in G, else b        a = e^ε / (e^ε + m - 1), b = a / e^ε
 
 The loss is the likelihood of the answer, not that of a label. With p(y) a model's probability of y,
 
-    P(ỹ | x) = p(ỹ) a + (P_Y - p(ỹ)) b + (1 - P_Y) / k     P_Y = Σ_{y in Y} p(y)
+    P(answer = G | x) = a P_G + b (1 - P_G)           P_G = Σ_{y in G} p(y)
 
-(forward correction, Patrini et al., 2017), which is least where p is the distribution of the true
+(forward correction, Patrini et al., 2017), which is best where p is the distribution of the true
 label. Rows without an answer count nothing. `privacy/labels.py` draws the answers.
 """
 
@@ -34,11 +33,11 @@ class Rows(Protocol):
     def weights(self) -> Tensor | None: ...
 
 
-def chances(epsilon: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
-    """a and b of rows with these ε and numbers of candidates, float64 (rows,)."""
-    others = torch.exp(-epsilon.double()) * (candidates.double() - 1)
-    kept = 1 / (1 + others)
-    return kept, kept * torch.exp(-epsilon.double())
+def chances(epsilon: Tensor, groups: Tensor) -> tuple[Tensor, Tensor]:
+    """a and b of rows with these ε and numbers of groups, float64 (rows,)."""
+    less = torch.exp(-epsilon.double())
+    kept = 1 / (1 + less * (groups.double() - 1))
+    return kept, kept * less
 
 
 @dataclass
@@ -67,37 +66,41 @@ class Responses:
     """The answers of all training rows of one party, as its losses need them."""
 
     def __init__(
-        self, answers: Tensor, epsilon: Tensor, candidates: Tensor | None, classes: int
+        self,
+        answers: Tensor,
+        epsilon: Tensor,
+        groups: Tensor,
+        classes: int,
+        members: Tensor | None = None,
     ) -> None:
         """
-        answers     int64 (rows,); -1: not answered yet
-        epsilon     float64 (rows,), at which each was drawn
-        candidates  bool (rows, classes): Y; None: all classes in every row
+        answers  int64 (rows,): a class of the answered group; -1: not answered yet
+        epsilon  float64 (rows,), at which each was drawn
+        groups   int64 (rows,): m
+        members  bool (rows, classes): all classes of the answered group; None: that one alone
         """
-        sizes = torch.full_like(epsilon, classes) if candidates is None else candidates.sum(1)
-        kept, other = chances(epsilon, sizes)
+        kept, other = chances(epsilon, groups)
         self.classes, self.answers = classes, answers.clamp(min=0)
         self.answered = answers >= 0
         self.whole = bool(self.answered.all())
-        self.candidates = candidates
+        self.members = members
         self._gain, self._other = (kept - other).float(), other.float()
-        self._outside = (1 / sizes.double().clamp(min=1)).float()
         self.seen: Sightings | None = None  # where an epoch's predictions are wanted
 
     def loss(self, outputs: Tensor, batch: Rows) -> Tensor:
-        """The mean over the batch's answered rows of -log P(ỹ | x); rows count by their weights."""
+        """The mean over the batch's answered rows of -log P(answer | x); rows count by their
+        weights."""
         rows = batch.rows
         if rows is None:
             raise ColonnadeError("a loss of protected labels is of training rows: use me.batches()")
         probabilities = outputs.float().softmax(1)
         if self.seen is not None:
             self.seen.add(rows, probabilities.detach())
-        chance = self._gain[rows] * probabilities.gather(1, self.answers[rows, None])[:, 0]
-        if self.candidates is None:
-            chance = chance + self._other[rows]
+        if self.members is None:
+            inside = probabilities.gather(1, self.answers[rows, None])[:, 0]
         else:
-            inside = (probabilities * self.candidates[rows]).sum(1)
-            chance = chance + inside * self._other[rows] + (1 - inside) * self._outside[rows]
+            inside = (probabilities * self.members[rows]).sum(1)
+        chance = self._other[rows] + self._gain[rows] * inside
         losses = -chance.clamp(min=torch.finfo(torch.float32).tiny).log()
         if batch.weights is not None:
             losses = batch.weights * losses
@@ -107,7 +110,7 @@ class Responses:
         return torch.where(answered, losses, 0.0).sum() / answered.sum().clamp(min=1)
 
     def shares(self, labels: Tensor) -> Tensor:
-        """What answers say of classes, without bias where all classes are
-        candidates: the mean of many rows' lines is the share of each class, (rows, classes)."""
+        """What answers say of classes, without bias where each class is a group of its own: the
+        mean of many rows' lines is the share of each class, (rows, classes)."""
         named = F.one_hot(labels, self.classes).float()
         return (named - self._other[:, None]) / self._gain[:, None]

@@ -181,6 +181,6 @@ def test_a_kill_changes_no_answer(nursery: Nursery, tmp_path: Path) -> None:
         assert len(list(journal.entries("answered"))) == 2
         assert [entry["size"] for entry in journal.entries("spent")] == [2.0, 2.0]
         told = labels_of(field)
-        assert told["answered_before"] == 0 and told["candidates"] < 10
+        assert told["answered_before"] == 0 and told["groups"] < 10
         ends.append((field.weights(), told))
     assert ends[0][0] and ends == [ends[0]] * 4

@@ -20,14 +20,15 @@ def test_what_was_answered_is_found_again(tmp_path: Path) -> None:
     assert not first.known(NAMES, NUMBERS).there.any()
     first.keep(NAMES[:2], NUMBERS[:2], np.array([2, 0]), 4.0)
     among = np.array([[True, False, True], [False, False, True]])
-    first.keep(NAMES[2:], NUMBERS[2:], np.array([0, 2]), 1.5, among, epoch=3)
+    first.keep(NAMES[2:], NUMBERS[2:], np.array([0, 2]), 1.5, np.array([2, 3]), among, epoch=3)
     journal.close()
     again = Answers(Journal(tmp_path / "journal"), "2", ("no", "yes", "maybe"))
     order = np.array([3, 0, 2, 1])
     found = again.known(NAMES[order], NUMBERS[order])
     assert found.answers.tolist() == [2.0, 2.0, 0.0, 0.0]
     assert found.epsilon.tolist() == [1.5, 4.0, 1.5, 4.0]
-    assert [row.tolist() for row in found.candidates] == [[2], [], [0, 2], []]
+    assert [row.tolist() for row in found.members] == [[2], [], [0, 2], []]
+    assert found.groups.tolist() == [3, 0, 2, 0]
     assert found.since.tolist() == [-1] * 4
     mine = Answers(again.journal, "1", ("no", "yes", "maybe")).known(NAMES, NUMBERS)
     assert mine.since.tolist() == [0, 0, 3, 3]  # in the run that has drawn them
@@ -52,7 +53,7 @@ def test_classes_may_become_more_and_change_their_order(tmp_path: Path) -> None:
     Answers(journal, "1", ("no", "yes")).keep(NAMES, NUMBERS, np.array([0, 1, 0, 1]), 1.0)
     found = Answers(journal, "2", ("yes", "maybe", "no")).known(NAMES, NUMBERS)
     assert found.answers.tolist() == [2.0, 0.0, 2.0, 0.0]
-    assert [sorted(row.tolist()) for row in found.candidates] == [[0, 2]] * 4
+    assert found.groups.tolist() == [2] * 4 and not any(len(row) for row in found.members)
     with pytest.raises(JournalError, match="'yes', which no label is now"):
         Answers(journal, "3", ("no", "maybe")).known(NAMES, NUMBERS)
     with pytest.raises(JournalError, match="as classes before, and are numbers now"):

@@ -118,7 +118,7 @@ def test_other_labels_are_not_taken_for_those_that_were_answered(tmp_path: Path)
 
 def test_with_a_prior_rows_wait_for_it(tmp_path: Path) -> None:
     """The first share is answered at once; the others count nothing until the networks have
-    spoken, and are then answered among the classes that are likely by what they said."""
+    spoken, and are then answered by groups of classes that follow from what they said."""
     journal = Journal(tmp_path / "journal")
     me, how = holder(journal), Protect(label_epsilon=2.0, label_response="prior")
     protection = LabelAnswers(how, 10)
@@ -144,13 +144,20 @@ def test_with_a_prior_rows_wait_for_it(tmp_path: Path) -> None:
         assert int(responses.answered.sum()) == (first if epoch < due else 300)
         assert batch.y is not None
     responses = me.task.responses
-    assert responses is not None and responses.candidates is not None
-    later = responses.candidates.sum(1) < 5
-    assert 0 < int(later.sum()) <= 300 - first
-    likely = responses.candidates[torch.arange(300), me.splits["train"].ids % 5]
-    assert bool(likely.all())
+    assert responses is not None and responses.members is not None
+    known = protection._known
+    assert known is not None
+    first_rows = known.since[:300] == 0
+    assert int(first_rows.sum()) == first and (known.groups[300:] == 5).all()  # validation rows
+    likely = np.stack([((ids + more) % 5).numpy() for more in (0, 1)], 1)[~first_rows]
+    shown = known.answers[:300][~first_rows]
+    members = responses.members[torch.from_numpy(~first_rows)].numpy()
+    # the two likely classes are told apart, and the likelier one of the answered group is shown
+    assert (np.take_along_axis(members, likely, 1).sum(1) == 1).all()
+    assert (shown[:, None] == likely).any(1).all()
+    assert (known.groups[:300][~first_rows] == 2).all()
     told = protection.told()
-    assert told["rows"] == ROWS and told["candidates"] < 5
+    assert told["rows"] == ROWS and told["groups"] < 5
     again = holder(Journal(tmp_path / "journal"), "2")
     LabelAnswers(Protect(label_epsilon=1.0), 10).begin(again)
     assert again.splits["train"].y is not None and me.splits["train"].y is not None

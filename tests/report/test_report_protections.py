@@ -15,7 +15,6 @@ EMBEDDINGS = {
     "delta": 1e-5,
     "claim": "per release, weights given",
 }
-LABELS = {"epsilon": 4.0, "response": "plain"}
 
 
 def told(**parties: Any) -> dict[str, Any]:
@@ -24,10 +23,9 @@ def told(**parties: Any) -> dict[str, Any]:
 
 def test_one_sentence_for_all_of_whom_the_same_is_to_be_said() -> None:
     both = {"embeddings": EMBEDDINGS}
-    assert sentences(told(shop=both, post=both, bank={"labels": LABELS})) == [
+    assert sentences(told(shop=both, post=both)) == [
         "shop's and post's vectors left with ε = 8 at δ = 1e-05 for each row in this run "
         "(Gaussian noise, per release, weights given).",
-        "bank's labels were used with ε = 4 each, drawn once for all runs (randomised response).",
     ]
     assert sentences({}) == [] == sentences({"privacy": {"simulated": True, "parties": {}}})
 
