@@ -33,7 +33,7 @@ from colonnade.task.intervals import over_seeds
 
 EPSILONS = (4.0, 3.0, 2.0, 1.0)
 RESPONSES = ("plain", "prior")
-MNIST = {"epochs": 10, "batch_size": 64, "optimizer": "adamw", "lr": 0.001, "weight_decay": 0.01}
+MNIST = {"epochs": 15, "batch_size": 64, "optimizer": "adamw", "lr": 0.001, "weight_decay": 0.01}
 SETTINGS: dict[str, dict[str, Any]] = {
     "mnist, easter": {"method": "easter", **MNIST},
     "mnist, splitnn": {"method": "splitnn", **MNIST},

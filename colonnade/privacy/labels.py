@@ -46,7 +46,7 @@ from colonnade.task.response import Responses, Sightings, chances
 
 SPLITS = ("train", "validation")  # whose labels others may learn something of
 # Rows that are answered by the time that so much of the training is over, with "prior"
-STAGES = ((0.0, 0.4), (0.3, 1.0))
+STAGES = ((0.0, 0.6), (0.3, 1.0))
 STEPS = 1 << 16  # of the range of numbers, to which an answer is rounded
 GATHERED = "label prior"  # in Party.state
 CLAIM = (
