@@ -33,6 +33,7 @@ HYBRID: dict[str, Any] = {"partition": {"kind": "hybrid", "parties": 3}}
 EVERY_ROW = {"groups": 0, "connect": "none"}
 WIDE: dict[str, Any] = {"widen": True, "grouping": "class", "targets": "hard"}
 PRIVATE: dict[str, Any] = {"epsilon": 6.0, "delta": 0.0, "clip": 2.0}
+REPEATED: dict[str, Any] = {"protect": {"simulate_noise_seed": SEED}}  # else noise is drawn afresh
 UP = ["group_embeddings", "group_outputs", "public_part"]
 
 

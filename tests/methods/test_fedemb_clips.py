@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from fedemb_runs import SEED, close, embeddings, forward, means, settings, train
+from fedemb_runs import REPEATED, close, embeddings, forward, means, settings, train
 
 import colonnade
 from colonnade import config
@@ -23,7 +23,6 @@ from colonnade.runtime import local
 
 pytestmark = pytest.mark.usefixtures("quick_runs")
 LARGE = {"epsilon": 1e9, "delta": 0.0}  # next to no noise
-PROTECT = {"simulate_noise_seed": SEED}
 
 
 def released(party: Party) -> list[list[float]]:
@@ -44,7 +43,7 @@ def released(party: Party) -> list[list[float]]:
 def test_embeddings_and_outputs_have_clips_of_their_own(
     clips: dict[str, float], of_embeddings: float, of_outputs: float, tmp_path: Path
 ) -> None:
-    seen = train(tmp_path / "run", settings(LARGE | clips, protect=PROTECT))
+    seen = train(tmp_path / "run", settings(LARGE | clips, **REPEATED))
     for name, party in seen.clients.items():
         own, members = embeddings(party), party.state["membership"]
         outputs = forward(seen.parts(name)[-1], own)
@@ -59,7 +58,7 @@ def test_embeddings_and_outputs_have_clips_of_their_own(
 
 def test_what_is_evaluated_is_clipped_as_what_is_tuned_on(tmp_path: Path) -> None:
     """In training and in a prediction. Without a budget nothing is clipped."""
-    seen = train(tmp_path / "run", settings(LARGE | {"clip_embedding": 0.5}, protect=PROTECT))
+    seen = train(tmp_path / "run", settings(LARGE | {"clip_embedding": 0.5}, **REPEATED))
     for name, party in seen.clients.items():
         test = embeddings(party, "test")
         assert float(test.abs().sum(1).median()) > 0.5
@@ -86,7 +85,7 @@ def test_a_private_clip_is_about_the_median_and_is_paid_for(tmp_path: Path) -> N
     """Each matrix and client has its own. Its counts cost the share that is stated, together with
     the releases no more than ε; and it is kept with the weights, so that predictions have it."""
     options = {"epsilon": 400.0, "delta": 0.0, "clip": "private", "clip_share": 0.25, "rounds": 2}
-    seen = train(tmp_path / "run", settings(options, protect=PROTECT))
+    seen = train(tmp_path / "run", settings(options, **REPEATED))
     found = set()
     for name, party in seen.clients.items():
         assert sorted(released(party)) == [[50.0, 2], [pytest.approx(75.0, rel=1e-4), 4]]
@@ -104,7 +103,7 @@ def test_a_private_clip_is_about_the_median_and_is_paid_for(tmp_path: Path) -> N
 def test_half_of_the_rows_are_longer_than_a_private_clip(tmp_path: Path) -> None:
     """Of the rows of the first round, from which it is taken, but for the width of a bin."""
     options = LARGE | {"clip": "private"}
-    seen = train(tmp_path / "run", settings(options, protect=PROTECT))
+    seen = train(tmp_path / "run", settings(options, **REPEATED))
     for name, party in seen.clients.items():
         own = embeddings(party)
         for what, values in (("embedding", own), ("output", forward(seen.parts(name)[-1], own))):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from fedemb_runs import (
     CLASSES,
+    REPEATED,
     ROWS,
     SEED,
     TEST,
@@ -42,7 +43,6 @@ pytestmark = pytest.mark.usefixtures("quick_runs")
 RANDOM: dict[str, Any] = {"public": "random", "grouping": "class", "targets": "class"}
 ALL_RANDOM: dict[str, Any] = RANDOM | {"private": "random"}
 LARGE = {"epsilon": 1e9, "delta": 0.0, "clip": 5.0}
-PROTECT = {"simulate_noise_seed": SEED}
 PLAIN = {"data": {"standardise": False}}
 EACH = R // CLASSES  # groups of a class
 
@@ -60,7 +60,7 @@ def test_nothing_but_sums_of_classes_crosses(
     options: dict[str, Any], noisy: bool, tmp_path: Path
 ) -> None:
     more = LARGE if noisy else {}
-    seen = train(tmp_path / "run", settings(options | more, protect=PROTECT, **PLAIN))
+    seen = train(tmp_path / "run", settings(options | more, **REPEATED, **PLAIN))
     up = ["noisy_class_sums", "noise_scale", "public_shape"]
     up = up if noisy else ["class_sums", "public_shape"]
     for name in seen.clients:
@@ -121,7 +121,7 @@ def test_the_sums_are_those_of_rows_of_a_class(tmp_path: Path) -> None:
 def test_clipped_sums_with_next_to_no_noise(tmp_path: Path) -> None:
     """A sixteenth of the clip counts the row, and the rest is its embedding's."""
     options = RANDOM | LARGE | {"clip": 1.0}
-    seen = train(tmp_path / "run", settings(options, protect=PROTECT))
+    seen = train(tmp_path / "run", settings(options, **REPEATED))
     for name, party in seen.clients.items():
         groups, _ = places(seen, name)
         rows = clip_rows(embeddings(party), 15 / 16)
@@ -239,7 +239,7 @@ def test_resumed_and_predicted(options: dict[str, Any], tmp_path: Path) -> None:
     """Within a budget and with clips that were found: as one run that was not stopped, its budget
     spent once, and predictions as its evaluation."""
     options |= {"epsilon": 500.0, "delta": 0.0, "clip": "private"}
-    tree = settings(options, checkpoint={"epochs": 1}, protect=PROTECT, **PLAIN)
+    tree = settings(options, checkpoint={"epochs": 1}, **REPEATED, **PLAIN)
     whole = train(tmp_path / "whole", tree)
     seen = stopped(tmp_path / "run", tree, "first")
     train(tmp_path / "run", tree, seen=seen, resume=tmp_path / "run")
@@ -256,7 +256,7 @@ def test_resumed_and_predicted(options: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_one_process_per_party_ends_alike(tmp_path: Path) -> None:
-    tree = settings(ALL_RANDOM | LARGE, protect=PROTECT, **PLAIN)
+    tree = settings(ALL_RANDOM | LARGE, **REPEATED, **PLAIN)
     here = train(tmp_path / "here", tree)
     apart = colonnade.run(tree, out=tmp_path / "apart", runtime="process")
     assert apart.weights_sha256 == here.result.weights_sha256

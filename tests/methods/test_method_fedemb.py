@@ -16,6 +16,7 @@ from fedemb_runs import (
     CLASSES,
     EVERY_ROW,
     HYBRID,
+    REPEATED,
     ROWS,
     SEED,
     TEST,
@@ -590,8 +591,9 @@ def test_evaluation_follows_the_schedule(tmp_path: Path) -> None:
 def test_runs_that_begin_alike_share_their_local_training(tmp_path: Path) -> None:
     """Also under other options than those that it was trained under; to the same bits."""
     told = {"groups": 10, "rounds": 2, "noise": 0.5}
-    plain = train(tmp_path / "plain", settings(told, epochs=2))
-    first = train(tmp_path / "first", settings({}, epochs=2), starts=tmp_path / "starts")
+    plain = train(tmp_path / "plain", settings(told, epochs=2, **REPEATED))
+    begun = settings({}, epochs=2, **REPEATED)
+    first = train(tmp_path / "first", begun, starts=tmp_path / "starts")
     assert len(list((tmp_path / "starts").iterdir())) == 1
     trained: list[str] = []
 
@@ -604,7 +606,8 @@ def test_runs_that_begin_alike_share_their_local_training(tmp_path: Path) -> Non
 
         patch.setattr(Party, "batches", spied)
 
-    shared = train(tmp_path / "run", settings(told, epochs=2), watch, starts=tmp_path / "starts")
+    alike = settings(told, epochs=2, **REPEATED)
+    shared = train(tmp_path / "run", alike, watch, starts=tmp_path / "starts")
     assert set(trained) == {"train"}
     assert shared.result.weights_sha256 == plain.result.weights_sha256
     assert shared.result.weights_sha256 != first.result.weights_sha256
@@ -619,7 +622,7 @@ def test_runs_that_begin_alike_share_their_local_training(tmp_path: Path) -> Non
         ({}, {"seed": SEED + 1}),
     ]
     for number, (options, change) in enumerate(others, start=2):
-        tree = settings(options, **({"epochs": 2} | change))
+        tree = settings(options, **({"epochs": 2} | REPEATED | change))
         train(tmp_path / f"other{number}", tree, starts=tmp_path / "starts")
         assert len(list((tmp_path / "starts").iterdir())) == number
 
@@ -1043,9 +1046,8 @@ def test_a_client_that_was_stopped_while_alone_goes_on_where_it_was(
 def test_resume_equals_uninterrupted(
     options: dict[str, Any], changes: dict[str, Any], place: str, tmp_path: Path
 ) -> None:
-    tree = settings(
-        options | {"rounds": 3, "noise": 0.3}, **changes, checkpoint={"epochs": 1, "steps": 3}
-    )
+    more = {"checkpoint": {"epochs": 1, "steps": 3}, **REPEATED}
+    tree = settings(options | {"rounds": 3, "noise": 0.3}, **changes, **more)
     whole = colonnade.run(tree, out=tmp_path / "whole")
     stopped(tmp_path / "run", tree, place)
     assert json.loads((tmp_path / "run" / "result.json").read_text())["status"] == "stopped"
@@ -1060,7 +1062,7 @@ def test_resume_equals_uninterrupted(
 
 def test_one_process_per_party(tmp_path: Path) -> None:
     options = {"setting": "hybrid", "match": "class", "rounds": 2, "noise": 0.1}
-    tree = settings(options, partition={"kind": "hybrid", "parties": 2})
+    tree = settings(options, partition={"kind": "hybrid", "parties": 2}, **REPEATED)
     together = colonnade.run(tree, out=tmp_path / "together")
     apart = colonnade.run(tree, out=tmp_path / "apart", runtime="process")
     assert apart.weights_sha256 == together.weights_sha256
