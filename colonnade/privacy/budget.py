@@ -47,6 +47,7 @@ from colonnade.version import installing
 
 ROUNDING = 1e-9  # 0.1 + 0.1 + 0.1 is within 0.3
 Releases = Sequence[Sequence[float]]  # (ε, how often), …
+LARGEST_STEP = 100.0  # of the accountant, which computes exp(step); such an ε bounds nothing anyway
 STEPS = 16  # a bound has from 2^16 to 2^17 steps
 SLACK = 2.0**-40  # a norm is a sum of floats, and may be too small by less than that
 # Noise in whole steps loses a little more than Laplace noise of the same size where a loss is
@@ -203,6 +204,8 @@ def _composed(releases: Releases, delta: float) -> float:
     # Coarser steps make the bound larger, never wrong. This many keep it small and the accountant
     # quick.
     step = max(min(epsilon for epsilon, _ in releases) / 100, total / 2e4)
+    if step > LARGEST_STEP:
+        return total
     # The factor 2 of Δ already covers that a sample is replaced, not added or removed.
     accountant = PLDAccountant(value_discretization_interval=step)
     for epsilon, count in releases:

@@ -317,6 +317,12 @@ def test_the_share_of_a_release_is_the_largest_that_fits(delta: float, count: in
         assert epsilon > 1.3 * 4.0 / count  # composition is worth it
 
 
+def test_an_epsilon_that_bounds_nothing_is_counted_too() -> None:
+    """One that only measures what clipping costs."""
+    assert Budget(1e6, DELTA).share(2) == pytest.approx(5e5, rel=1e-4)
+    assert Budget(1e9, DELTA, [[2e8, 2]]).spent == 4e8
+
+
 def test_a_share_is_of_what_is_left() -> None:
     budget = Budget(4.0)
     budget.spend(3.0)
