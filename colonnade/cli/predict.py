@@ -16,6 +16,7 @@ from colonnade.cli.predicted import Judged
 from colonnade.cli.show import console_for, say
 from colonnade.errors import DataError
 from colonnade.report import units
+from colonnade.report.protections import of_predictions
 from colonnade.results import predictions_csv
 from colonnade.results.prediction import Prediction, Truth
 from colonnade.runs import predict
@@ -44,6 +45,8 @@ def main(arguments: argparse.Namespace) -> None:
             console.print(
                 f"{units.count(count)} rows of {name} are not predicted: not all have them"
             )
+    for sentence in of_predictions(trained.protected):
+        console.print(Text(sentence))
     for warning in warnings:
         console.print(Text(f"warning: {warning}"))
     predicted.show_file(console, out)
@@ -51,7 +54,8 @@ def main(arguments: argparse.Namespace) -> None:
         shown = [one.told() for one in judged]
         warnings += [warning for one in judged for warning in one.warnings()]
         content = {"predictions": str(out), "parties": shown, "left_out": left_out}
-        say(json.dumps(content | {"warnings": warnings}))
+        protected = {"protected": trained.protected} if trained.protected else {}
+        say(json.dumps(content | protected | {"warnings": warnings}))
     elif arguments.quiet:
         say(str(out))
 

@@ -41,6 +41,7 @@ from colonnade.errors import CodecError, DataError, MethodError, RunError
 from colonnade.owner import private
 from colonnade.partition import View
 from colonnade.privacy.protection import protect
+from colonnade.report.protections import of_predictions
 from colonnade.results import folder as folders
 from colonnade.results.prediction import Prediction, made
 from colonnade.results.result import read_json
@@ -148,6 +149,9 @@ def predict(
         session.leave()
         keep_head(journal, manifest["run"], book)
         keep_anchor(run, journal)
+        if party is not None and party.protection is not None:
+            for sentence in of_predictions({setup.name: party.protection.told()}):
+                log(sentence)
     if party is not None and COMMON in party.state:
         file = file.only(party.state[COMMON].tolist())
         order = party.state[COMMON].argsort().tolist()  # as its own file has the rows

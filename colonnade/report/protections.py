@@ -27,6 +27,23 @@ def sentences(result: Told) -> list[str]:
     return [text.replace("{whose}", " and ".join(parties)) for text, parties in said.items()]
 
 
+def of_predictions(parties: Mapping[str, Told]) -> list[str]:
+    """What predicting has cost; by party, what its protections told after it."""
+    said: dict[str, list[str]] = {}
+    for party, told in parties.items():
+        for what in ("embeddings", "sums"):
+            if what in told:
+                one = told[what]
+                text = (
+                    f"{{whose}} vectors left with ε = {_number(one['epsilon'])} at δ = "
+                    f"{one['delta']:g} for the row that was predicted most often; the same row "
+                    "under the same weights gets the same answer, and is counted once. With all "
+                    f"runs ε = {_number(one['all_runs'])}."
+                )
+                said.setdefault(text, []).append(f"{party}'s")
+    return [text.replace("{whose}", " and ".join(names)) for text, names in said.items()]
+
+
 def _sums(told: Told) -> str:
     return _embeddings(told, "vectors left, added up with others',")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +73,8 @@ class Trained:
     path: Path
     result: dict[str, Any]
     config: Config
+    # What protected the vectors of the last rows that were predicted, by party
+    protected: dict[str, Mapping[str, Any]] = field(default_factory=dict, compare=False)
 
     def __repr__(self) -> str:
         parties = ", ".join(self.result["parties"])
@@ -119,6 +121,10 @@ class Trained:
                 answers = local.run(members, start, mail)
         finally:
             book.close()
+        self.protected.clear()
+        for name, party in members.items():
+            if party.protection is not None and (told := party.protection.told()):
+                self.protected[name] = told
         names: Mapping[str, Sequence[str]] = {}
         if isinstance(parties, NewRows):
             names = parties.names

@@ -24,6 +24,7 @@ from colonnade.privacy.noise import MOST_SIGMAS, gaussian
 from colonnade.privacy.protection import protect
 from colonnade.privacy.rows import Plan, cut, scale
 from colonnade.privacy.settings import TAILS, Protect
+from colonnade.report.protections import of_predictions
 from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule
 from colonnade.task import Task
@@ -409,6 +410,11 @@ def test_predictions_repeat_and_absence_is_measured_with_noise(tmp_path: Path) -
     before = len(list(journal.entries("spent")))
     assert before == 4  # two epochs and two evaluations; measuring counts nothing
     one, other = (colonnade.load(tmp_path / "run").predict() for _ in range(2))
+    trained = colonnade.load(tmp_path / "run")
+    trained.predict()
+    said = of_predictions(trained.protected)
+    assert len(said) == 1 and said[0].startswith("party2's and party3's vectors left with ε = ")
+    assert "the same answer, and is counted once" in said[0]
     assert np.array_equal(one["party1"].probabilities, other["party1"].probabilities)
     again = Journal(tmp_path / "run" / "journal" / "party2")
     assert len(list(again.entries("spent"))) == before + 1
