@@ -9,7 +9,7 @@ from typing import Any
 from colonnade import data as datasets
 from colonnade import methods, models
 from colonnade.config.settings import FITS, Data, Deciding, Run
-from colonnade.errors import ConfigError, listed, unknown
+from colonnade.errors import ConfigError, MethodError, listed, unknown
 from colonnade.partition import Partition
 from colonnade.privacy.settings import Protect
 from colonnade.role.method import Method
@@ -128,7 +128,18 @@ def check_protect(protect: Protect, method: Method, options: Any, problems: list
     problems += protect.of_labels(method.name, why, method.start is not None)
     roles = [role for role, known in method.roles.items() if known.rows]
     sent = {k.name: k for role in roles for k in method.sent_by(role, options, 2)}
-    problems += protect.problems(list(sent.values()), method.name)
+    by_untold = [
+        kind.name
+        for role in roles
+        if method.roles[role].trains is None
+        for kind in method.sent_by(role, options, 2)
+    ]
+    problems += protect.problems(list(sent.values()), method.name, by_untold)
+    for role in roles if protect.model_epsilon else ():
+        try:
+            method.trained_by(role, options, 1)
+        except MethodError as error:
+            problems.append(f"protect.model_epsilon: {error}")
 
 
 def check_answers(protect: Protect, run: Run, decision: Deciding, problems: list[str]) -> None:

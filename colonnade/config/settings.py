@@ -182,6 +182,12 @@ class Config:
         sent = self.found.method.sent_by(role, self.options, passives)
         return (*sent, VERDICT) if self.verdicts and role == holder else sent
 
+    def trained_by(self, role: str) -> Mapping[str, int]:
+        """The optimisers that [protect] model_epsilon covers at a party: see Method.trained_by."""
+        if not self.protect.model_epsilon:
+            return {}
+        return self.found.method.trained_by(role, self.options, self.run.epochs)
+
     @property
     def signs(self) -> bool:
         """Whether parties need their signing keys: for the method, or to align rows."""

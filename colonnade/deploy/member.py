@@ -69,7 +69,7 @@ def take_part(
                 while (start := session.next_start()) is not None:
                     party = _new_party(setup, start, records)
                     party.journal = run_journal(setup, journal, start.run)
-                    protect(party, settings.protect)
+                    protect(party, settings.protect, settings.trained_by(party.role))
                     if not setup.elastic:  # where each goes on from its own
                         party.journal.check_start(start.label)
                     watch_rows(setup, party, journal, start.absent, start.run)

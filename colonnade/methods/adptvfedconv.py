@@ -336,7 +336,12 @@ METHOD = Method(
     summary="a VGG-16 over image tiles, by one upload of feature maps",
     options=AdptVFedConv,
     roles={
-        "active": Role(active, active_predict, sends=active_sends),
+        "active": Role(
+            active,
+            active_predict,
+            sends=active_sends,
+            trains=lambda cfg, epochs: {"pre-training": cfg.pretrain_epochs},  # 1.
+        ),
         "passive": Role(passive, passive_predict, sends=passive_sends),
     },
     kinds=(PLACE, EXTRACTOR, NEXT, SCALE, MAPS),

@@ -313,6 +313,11 @@ def client_sends(cfg: FedEmb, _: int) -> list[Kind]:
     return [*told_kinds(**cfg.reported), *scoring, *cfg.release.kinds]
 
 
+def client_trains(cfg: FedEmb, epochs: int) -> dict[str, int]:
+    """What the optimiser of f_m^L and f_m^S does: the local phase, and between two rounds."""
+    return {"optimizer": epochs + cfg.epochs - 1}
+
+
 def server_sends(cfg: FedEmb, _: int) -> list[Kind]:
     blocks = [BLOCK] * (cfg.public == "trained")
     return [*blocks, joint_scores.SCORES] + [release.READY] * (cfg.epsilon > 0)
@@ -327,7 +332,7 @@ METHOD = Method(
     summary="upper networks joined at a server, and tuned on aggregated embeddings",
     options=FedEmb,
     roles={
-        "client": Role(client, client_predict, sends=client_sends),
+        "client": Role(client, client_predict, sends=client_sends, trains=client_trains),
         "server": Role(server, server_predict, features=False, rows=False, sends=server_sends),
     },
     kinds=(BLOCK, *client_report.KINDS, *class_report.KINDS, *release.KINDS, *joint_scores.KINDS),

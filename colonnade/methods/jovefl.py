@@ -315,6 +315,15 @@ def talks(cfg: JoVeFL, kind: Kind) -> tuple[Kind, ...]:
     return (kind,) if cfg.share in ("heads", "networks") else ()
 
 
+def trained_before_sent(cfg: JoVeFL, epochs: int) -> dict[str, int]:
+    """θ_i and ξ_i have one optimiser. What else a client would tell of its rows is refused."""
+    if why := why_judged(cfg):
+        raise MethodError(f"{why} tells others how right a client is on held-out rows. Omit it")
+    if cfg.prox:
+        raise MethodError(f"jovefl.prox = {cfg.prox:g} adds to gradients without noise. Omit it")
+    return {"optimizer": epochs}
+
+
 def cast(parties: Sequence[str], holder: str, options: JoVeFL) -> dict[str, str]:
     """All are clients but the party called "server", which brings no rows."""
     clients = {name: "client" for name in parties if name != SERVER}
@@ -338,7 +347,12 @@ METHOD = Method(
     summary="different views, own labels: only the prediction heads are averaged",
     options=JoVeFL,
     roles={
-        "client": Role(client, client_predict, sends=lambda cfg, _: talks(cfg, HEAD)),
+        "client": Role(
+            client,
+            client_predict,
+            sends=lambda cfg, _: talks(cfg, HEAD),
+            trains=trained_before_sent,
+        ),
         "server": Role(
             server,
             server_predict,

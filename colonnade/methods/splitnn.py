@@ -165,7 +165,13 @@ METHOD = Method(
         "active": Role(
             active, active_predict, features=False, sends=lambda *_: (GRADIENT,), every_epoch=True
         ),
-        "passive": Role(passive, passive_predict, sends=lambda *_: (EMBEDDING,), every_epoch=True),
+        "passive": Role(
+            passive,
+            passive_predict,
+            sends=lambda *_: (EMBEDDING,),
+            every_epoch=True,
+            trains=lambda cfg, epochs: {"optimizer": epochs},
+        ),
     },
     kinds=(EMBEDDING, GRADIENT),
     membership=Membership(absent=True),

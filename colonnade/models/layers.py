@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
+from math import gcd
 from typing import Literal
 
 from torch import nn
@@ -12,11 +13,20 @@ from colonnade.errors import ConfigError
 
 Activation = Literal["relu", "sigmoid", "tanh", "leaky_relu"]
 Padding = Literal["zeros", "replicate"]
+Norm = Literal["batch", "group"]
+GROUPS = 8  # of channels at most, each of which a group norm normalises by itself
 
 
 def named(layers: Mapping[str, nn.Module]) -> nn.Sequential:
     """The layers in order; a name is also the place right after that layer, see `split`."""
     return nn.Sequential(OrderedDict(layers))
+
+
+def normed(norm: Norm, channels: int) -> nn.Module:
+    """A normalisation by all rows of a batch, or of each row by itself."""
+    if norm == "group":
+        return nn.GroupNorm(gcd(channels, GROUPS), channels)
+    return nn.BatchNorm2d(channels)
 
 
 def nonlinearity(name: Activation) -> nn.Module:

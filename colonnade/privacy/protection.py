@@ -3,12 +3,14 @@
 labels      privacy/labels.py: drawn once for all runs, before a role sees them
 rows        privacy/rows.py: every Kind that carries vectors of rows
 sums        privacy/sums.py: vectors of rows that others see only added up
+models      privacy/training.py: optimisers that train what leaves
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -18,6 +20,7 @@ from colonnade.privacy.labels import LabelAnswers
 from colonnade.privacy.rows import Plan, RowNoise
 from colonnade.privacy.settings import Protect, of_rows
 from colonnade.privacy.sums import SumNoise
+from colonnade.privacy.training import ModelNoise, Training
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Value
 
@@ -30,6 +33,7 @@ class Protections:
     rows: RowNoise | None = None
     labels: LabelAnswers | None = None
     sums: SumNoise | None = None
+    models: ModelNoise | None = None
 
     def begin(self, me: Party) -> None:
         if self.labels is not None:
@@ -38,6 +42,8 @@ class Protections:
             self.rows.begin(me)
         if self.sums is not None:
             self.sums.begin(me)
+        if self.models is not None:
+            self.models.begin(me)
 
     def epoch(self, me: Party) -> None:
         if self.labels is not None:
@@ -55,6 +61,9 @@ class Protections:
     def named(self, kind: Kind) -> str:
         if self.sums is not None and kind.carries == "sums":
             return self.sums.named()
+        if self.models is not None and kind.carries == "models":
+            clip, sigma = self.models.clip, self.models.sigma
+            return f"gradients clipped to {clip:g}, Gaussian noise of {sigma:.6g} in every step"
         if self.rows is None or not of_rows(kind):
             return ""
         return self.rows.named()
@@ -63,15 +72,24 @@ class Protections:
         return None if self.how is None else self.how.guaranteed(kind)
 
     def told(self) -> Mapping[str, Any]:
-        parts = {"labels": self.labels, "embeddings": self.rows, "sums": self.sums}
+        parts = {
+            "labels": self.labels,
+            "embeddings": self.rows,
+            "sums": self.sums,
+            "models": self.models,
+        }
         found = {name: part.told() for name, part in parts.items() if part is not None}
         return {name: told for name, told in found.items() if told}
 
 
-def protect(me: Party, how: Protect, *, booked: bool = True) -> None:
+def protect(
+    me: Party, how: Protect, trained: Mapping[str, int] | None = None, *, booked: bool = True
+) -> None:
     """Give a party what protects it, before its role begins.
 
-    booked  whether what leaves is counted; if not, labels stay as they are
+    trained  the optimisers that train what leaves, by name, and for how many epochs; none where it
+             does not train
+    booked   whether what leaves is counted; if not, labels stay as they are
     """
     if not how.protects:
         return
@@ -80,7 +98,21 @@ def protect(me: Party, how: Protect, *, booked: bool = True) -> None:
         rows = RowNoise(how, Plan.of(how, me.schedule), booked=booked)
         sums = SumNoise(how, Plan.of(how, me.schedule, discrete=True), booked=booked)
         bottoms.shape(me, how)
-    labels = None
+    labels = models = None
     if how.label_epsilon and me.labelled and booked:
         labels = LabelAnswers(how, me.schedule.epochs)
-    me.protection = Protections(how, rows, labels, sums)
+    if how.model_epsilon and trained:
+        models = ModelNoise(how, Training.of(how, trained))
+        _also_on_things(me, partial(models.on_thing, me))
+    me.protection = Protections(how, rows, labels, sums, models)
+
+
+def _also_on_things(me: Party, do: Callable[[str, Any], None]) -> None:
+    before = me.kept.on_thing
+
+    def both(name: str, thing: Any) -> None:
+        if before is not None:
+            before(name, thing)
+        do(name, thing)
+
+    me.kept.on_thing = both

@@ -51,6 +51,8 @@ GRID = 2.0**-10  # of σ, at most
 FINEST = 2.0**-22  # of C: steps of the grid are whole numbers that float32 holds exactly
 ROUNDING = 2.0**-20  # more than what float32 loses when a vector is shortened
 PER_RELEASE, PER_RECORD = "per release, weights given", "per record"
+PER_TRAINED_RECORD = "per record, with the epsilon of models added"
+CLAIMS = {"trained": PER_RELEASE, "frozen": PER_RECORD, "private": PER_TRAINED_RECORD}
 PURPOSES = ("training", "evaluation", "prediction")
 
 Places = NDArray[np.int64]  # of rows, in their split
@@ -90,7 +92,7 @@ class RowNoise:
         self.spending = Spending("discrete" if plan.discrete else "gaussian", plan.size)
         self.sigma = plan.size * 2 * self.clip
         self.grid = 2.0 ** math.floor(math.log2(max(self.sigma * GRID, self.clip * FINEST)))
-        self.claim = PER_RECORD if protect.bottom == "frozen" else PER_RELEASE
+        self.claim = CLAIMS[protect.bottom]
         self.scale = 1.0  # what noisy vectors were divided by
         self._booked = booked
         self._me: Party | None = None
@@ -127,7 +129,7 @@ class RowNoise:
         rows = np.arange(len(me.splits[split]))[me.at_hand.rows]
         steps = cut(value, self.clip, self.grid)
         if not self._booked:
-            noise = self._noise(me, steps.shape, "rehearsal", kind, _digest(steps).hex())
+            noise = self._noise(me, steps.shape, "rehearsal", kind, digest(steps).hex())
             noisy = steps + noise
         elif "train" not in me.splits:
             noisy = self._predicted(me, kind, steps, rows)
@@ -181,7 +183,7 @@ class RowNoise:
         phase, epoch, _ = me.position
         key = f"vectors of {me.at_hand.split}, {purpose}, {phase} {epoch}"
         secret = secret_of(me)  # so that nothing of one run is taken for another's
-        place, what = _digest(secret, key, rows), _digest(secret, kind.name, steps)
+        place, what = digest(secret, key, rows), digest(secret, kind.name, steps)
         book = self._book(me, me.at_hand.split)
         known = book.journal.left.get(place)
         seen = self._seen.setdefault(key, np.zeros(len(me.splits[me.at_hand.split]), dtype=bool))
@@ -217,12 +219,12 @@ class RowNoise:
         book = self._book(me, split)
         records, secret = me.records(split)[rows], secret_of(me, lasting=True)
         names = [
-            _digest(secret, kind.name, self._weights, str(record), vector)
+            digest(secret, kind.name, self._weights, str(record), vector)
             for record, vector in zip(records.tolist(), steps, strict=True)
         ]
         new = [number for number, name in enumerate(names) if book.journal.left.get(name) is None]
         if new:
-            key = f"vectors of {split}, prediction {_digest(*(names[n] for n in new)).hex()}"
+            key = f"vectors of {split}, prediction {digest(*(names[n] for n in new)).hex()}"
             book.book(key, self.spending, kind.name, "prediction", positions=rows[new])
             book.journal.left.put(*((names[n], names[n]) for n in new))
         noise = [self._noise(me, steps.shape[1:], "lasting", kind, name.hex()) for name in names]
@@ -299,7 +301,7 @@ def _gaussian(spent: list[tuple[Spending, int]]) -> list[tuple[Spending, int]]:
     return [(use, times) for use, times in spent if use.mechanism in accountant.NORMAL]
 
 
-def _digest(*parts: str | bytes | Tensor | Places) -> bytes:
+def digest(*parts: str | bytes | Tensor | Places) -> bytes:
     """16 bytes of what was sent, or of where; with a secret among it, nobody else can make them."""
     found = hashlib.sha256()
     for part in parts:

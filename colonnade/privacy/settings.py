@@ -3,12 +3,13 @@
 [protect]
 label_epsilon = 4          # of each label, once for all runs of its holder     privacy/labels.py
 embedding_epsilon = 8      # of each row's vectors, all of a run together       privacy/rows.py
+model_epsilon = 8          # of each record, through all models that leave      privacy/training.py
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
@@ -22,6 +23,7 @@ SIMULATED = (
     "All noise follows from protect.simulate_noise_seed, so whoever knows that number can draw it "
     "again: nothing is protected."
 )
+MODEL_TAILS = 2.0**-22  # the same for the gradients of a network, see privacy/training.py
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,15 @@ class Protect:
     embedding_epsilon: Annotated[float, Bounds(least=0)] = 0.0
     # The largest L2 norm of such a vector; longer ones are shortened
     embedding_clip: Annotated[float, Bounds(above=0)] = 1.0
+    # ε, at `delta`, of all that a party's models that leave tell of one of its training records
+    model_epsilon: Annotated[float, Bounds(least=0)] = 0.0
+    # The largest L2 norm of one record's gradient; longer ones are shortened
+    model_clip: Annotated[float, Bounds(above=0)] = 1.0
     delta: Annotated[float, Bounds(above=0, below=1)] = DELTA
     # "frozen": the networks of parties without labels stay as they were drawn. So one record tells
-    # nothing through others' vectors, and each row's vector is the same in the whole run
-    bottom: Literal["trained", "frozen"] = "trained"
+    # nothing through others' vectors, and each row's vector is the same in the whole run.
+    # "private": they are trained within model_epsilon, which adds to that of the vectors
+    bottom: Literal["trained", "frozen", "private"] = "trained"
     # Of those whose masked vectors are added up, how many may tell the receiver their noise
     colluding: Annotated[int, Bounds(least=0)] = 1
     # In a simulation all noise follows from this number, so that a run repeats itself, and then
@@ -51,7 +58,7 @@ class Protect:
     @property
     def protects(self) -> bool:
         """Whether anything is protected."""
-        return self.label_epsilon > 0 or self.embedding_epsilon > 0
+        return self.label_epsilon > 0 or self.embedding_epsilon > 0 or self.model_epsilon > 0
 
     @property
     def given(self) -> bool:
@@ -63,8 +70,13 @@ class Protect:
         """What a run with it says about itself, before and after."""
         return [] if self.simulate_noise_seed is None else [SIMULATED]
 
-    def problems(self, sent: Sequence[Kind], method: str) -> list[str]:
-        """What is wrong with it in a run of this method, in which parties send these Kinds."""
+    def problems(
+        self, sent: Sequence[Kind], method: str, untold: Collection[str] = ()
+    ) -> list[str]:
+        """What is wrong with it in a run of this method, in which parties send these Kinds.
+
+        untold  the names of those whose senders do not say by which optimisers they train
+        """
         found = []
         low_high = self.label_range
         if low_high and (len(low_high) != 2 or not low_high[0] < low_high[1]):
@@ -78,6 +90,42 @@ class Protect:
             found.append(f"protect.delta = {self.delta:g}: at least {4 * TAILS:.1g}")
         if self.bottom == "frozen":
             found += self._not_frozen(sent, method)
+        if self.model_epsilon:
+            found += self._untrained(sent, method, untold)
+        elif self.bottom == "private":
+            found.append('protect.bottom = "private": by how much? Set model_epsilon as well')
+        return found
+
+    def _untrained(self, sent: Sequence[Kind], method: str, untold: Collection[str]) -> list[str]:
+        """Why what a method trains cannot be trained within an ε."""
+        where = f"protect.model_epsilon = {self.model_epsilon:g}"
+        found = []
+        if self.delta <= 2 * MODEL_TAILS:
+            found.append(f"protect.delta = {self.delta:g}: at least {4 * MODEL_TAILS:.1g}")
+        private = self.bottom == "private"
+        if private and not self.embedding_epsilon:
+            found.append('protect.bottom = "private" needs embedding_epsilon, or omit it')
+        named = [k.name for k in sent if k.carries == "models" or (private and (of_rows(k) or k.carries == "sums"))]
+        if not named and not any(kind.carries == "" for kind in sent):
+            also = ' A network behind vectors is trained within it with bottom = "private"'
+            told = also if any(of_rows(kind) for kind in sent) else ""
+            found.append(
+                f"{where}: {method} sends no models, so there is nothing to protect.{told}"
+            )
+        found += [
+            f"{where}: '{name}' of {method} comes of a training of which the method does not say "
+            "by which optimisers and for how many epochs. Omit it, or choose fedemb, jovefl, "
+            "adptvfedconv, or splitnn"
+            for name in named
+            if name in untold
+        ]
+        if not self.embedding_epsilon:  # else they are named there
+            found += [
+                f"{where}: '{kind.name}' of {method} does not say what it carries, so it may carry "
+                'a model: declare it with carries = "features", "labels", "models" or "released"'
+                for kind in sent
+                if not kind.carries and kind.about != "nothing"
+            ]
         return found
 
     def _not_frozen(self, sent: Sequence[Kind], method: str) -> list[str]:
@@ -96,6 +144,8 @@ class Protect:
         """(ε, δ) within which a Kind tells of one record in a run; None: nothing is promised."""
         if self.embedding_epsilon and (of_rows(kind) or kind.carries == "sums"):
             return self.embedding_epsilon, self.delta
+        if self.model_epsilon and kind.carries == "models":
+            return self.model_epsilon, self.delta
         return None
 
     def of_labels(self, method: str, unprotected: str, phases: bool) -> list[str]:
@@ -159,7 +209,7 @@ class Protect:
             f"{where}: '{kind.name}' of {method} {why}. Omit embedding_epsilon, or take a method "
             "whose vectors of rows can be protected, such as splitnn"
             for kind in sent
-            if (why := _why_not(kind))
+            if not (kind.carries == "models" and self.model_epsilon) and (why := _why_not(kind))
         ]
 
 
@@ -179,7 +229,10 @@ def _why_not(kind: Kind) -> str:
             '"features", "labels", "models", "sums" or "released"'
         )
     if kind.carries == "models":
-        return "is learnt from rows and leaves as it is, which no noise on vectors covers"
+        return (
+            "is learnt from rows and leaves as it is, which no noise on vectors covers: set "
+            "model_epsilon as well"
+        )
     if kind.carries == "features" and not (of_rows(kind) and kind.dtype.startswith("float")):
         return "carries features and is not one vector of numbers for each row"
     return ""

@@ -58,8 +58,19 @@ def _embeddings(told: Told, left: str = "vectors left") -> str:
     )
 
 
+def _models(told: Told) -> str:
+    epsilon, planned, ever = (told[key] for key in ("epsilon", "planned", "all_runs"))
+    early = f" of {_number(planned)} that were planned" if epsilon < 0.999 * planned else ""
+    more = f"; with all earlier runs on these rows ε = {_number(ever)}" * (ever > 1.001 * epsilon)
+    return (
+        f"{{whose}} models were trained with ε = {_number(epsilon)}{early} at δ = "
+        f"{told['delta']:g} for each training record in this run (clipped gradients, Gaussian "
+        f"noise, {told['releases']} epochs){more}."
+    )
+
+
 def _number(value: float) -> str:
     return f"{value:.3g}"
 
 
-WHAT = {"embeddings": _embeddings, "sums": _sums}
+WHAT = {"embeddings": _embeddings, "sums": _sums, "models": _models}

@@ -39,6 +39,10 @@ class Role:
     # Each of its Kinds about a batch leaves once per batch of every epoch, to each passive party or
     # to the active one: so a policy's `releases` can be compared with the epochs before a run
     every_epoch: bool = False
+    # (options, epochs of the run): the optimisers that train what its party tells others, by name,
+    # and for how many epochs each; a MethodError where something else would tell of its rows. None:
+    # it does not say, and nobody can be promised how much such a model tells of a record
+    trains: Callable[[Any, int], Mapping[str, int]] | None = None
 
 
 def active_and_passives(parties: Sequence[str], holder: str, options: Any) -> dict[str, str]:
@@ -213,6 +217,12 @@ class Method:
         """The Kinds that a party in this role may send, and its policy must allow."""
         sends = self.roles[role].sends
         return self.kinds if sends is None else tuple(sends(options, passives))
+
+    def trained_by(self, role: str, options: object, epochs: int) -> Mapping[str, int]:
+        """The optimisers that train what a party in this role tells others, by name, and for how
+        many epochs of a run; none that is known of."""
+        trains = self.roles[role].trains
+        return {} if trains is None else trains(options, epochs)
 
     def check_task(self, kind: TaskKind) -> None:
         """Refuse what this method cannot learn, before anything is trained."""

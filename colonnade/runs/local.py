@@ -59,7 +59,7 @@ def train(
     for party in parties.values():
         noise_seed = settings.protect.simulate_noise_seed
         party.journal = RunJournal.in_folder(folder, party.name, noise_seed)
-        protect(party, settings.protect)
+        protect(party, settings.protect, settings.trained_by(party.role))
         party.on_epoch, party.on_checkpoint = observer.epoch, checkpoints.save
     mail = local.Mailboxes(settings.kinds, book, settings.run.strict, recorder)
     status: Status = "failed"
@@ -123,12 +123,17 @@ def _restore(
     if attempt.resumed:
         for name, snapshot in checkpoints.latest(first.phase if first else "").items():
             parties[name].resume(snapshot)
-    elif starts is not None and first is not None and not settings.protect.label_epsilon:
+    elif starts is not None and first is not None and not _of_one_run(settings):
         shared = SharedStart(starts / settings.start_sha256(), first.phase, list(parties))
         for name, snapshot in shared.snapshots().items():
             parties[name].resume(snapshot)
         for party in parties.values():
             party.on_phase_end = shared.keep
+
+
+def _of_one_run(settings: Config) -> bool:
+    """Whether what is drawn or counted in the part that runs share belongs to one run."""
+    return settings.protect.label_epsilon > 0 or settings.protect.model_epsilon > 0
 
 
 def _identify(settings: Config, parties: Mapping[str, Party], attempt: Attempt) -> None:

@@ -170,5 +170,5 @@ def frozen(extractor: nn.Sequential) -> nn.Sequential:
 
 def channels_of(extractor: nn.Module) -> int:
     """How many channels its maps have."""
-    norms = [layer for layer in extractor.modules() if isinstance(layer, nn.BatchNorm2d)]
-    return norms[-1].num_features
+    convolutions = [layer for layer in extractor.modules() if isinstance(layer, nn.Conv2d)]
+    return convolutions[-1].out_channels
