@@ -171,9 +171,10 @@ def of_rows(
 ) -> dict[str, Tensor]:
     """What each row adds to the gradients of a layer's parameters: (rows, …), by name."""
     if type(layer) is nn.Linear and gradient.dim() == 2:
-        found = {"weight": lambda: gradient.unsqueeze(2) * inputs[0].unsqueeze(1)}
-        found["bias"] = lambda: gradient
-        return {key: found[key]() for key in own}
+        single = {"bias": gradient}
+        if "weight" in own:
+            single["weight"] = gradient.unsqueeze(2) * inputs[0].unsqueeze(1)
+        return {key: single[key] for key in own}
 
     def pulled(weights: Mapping[str, Tensor], gradient: Tensor, *row: Tensor) -> Tensor:
         output = functional_call(layer, dict(weights), tuple(x.unsqueeze(0) for x in row))
@@ -181,5 +182,5 @@ def of_rows(
 
     weights = {key: p.detach() for key, p in own.items()}
     ways = (None, 0, *[0] * len(inputs))
-    found: dict[str, Tensor] = vmap(grad(pulled), in_dims=ways)(weights, gradient, *inputs)
-    return found
+    each: dict[str, Tensor] = vmap(grad(pulled), in_dims=ways)(weights, gradient, *inputs)
+    return each

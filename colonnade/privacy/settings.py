@@ -105,8 +105,12 @@ class Protect:
         private = self.bottom == "private"
         if private and not self.embedding_epsilon:
             found.append('protect.bottom = "private" needs embedding_epsilon, or omit it')
-        named = [k.name for k in sent if k.carries == "models" or (private and (of_rows(k) or k.carries == "sums"))]
-        if not named and not any(kind.carries == "" for kind in sent):
+        named = [
+            k.name
+            for k in sent
+            if k.carries == "models" or (private and (of_rows(k) or k.carries == "sums"))
+        ]
+        if not named and not any(k.carries == "" and k.about != "nothing" for k in sent):
             also = ' A network behind vectors is trained within it with bottom = "private"'
             told = also if any(of_rows(kind) for kind in sent) else ""
             found.append(

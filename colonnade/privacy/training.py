@@ -115,8 +115,8 @@ class ModelNoise:
         if not here:
             return {}
         delta = self._protect.delta - MODEL_TAILS
-        others = [(use, times) for use, times in book.spent(by_others=True)]
-        ever = [*here, *((use, times) for use, times in others if use.mechanism == "gaussian")]
+        others = book.spent(by_others=True)
+        ever = [*here, *((use, n) for use, n in others if use.mechanism in accountant.NORMAL)]
         return {
             "epsilon": accountant.epsilon(here, delta),
             "delta": self._protect.delta,
