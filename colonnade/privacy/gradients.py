@@ -178,7 +178,8 @@ def of_rows(
 
     def pulled(weights: Mapping[str, Tensor], gradient: Tensor, *row: Tensor) -> Tensor:
         output = functional_call(layer, dict(weights), tuple(x.unsqueeze(0) for x in row))
-        return (output[0] * gradient).sum()
+        pull: Tensor = (output[0] * gradient).sum()
+        return pull
 
     weights = {key: p.detach() for key, p in own.items()}
     ways = (None, 0, *[0] * len(inputs))
