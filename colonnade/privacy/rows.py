@@ -15,8 +15,9 @@ vectors are beyond the plan, and refused, also after a restart.
 releases of this row show only within (ε, δ): Δ = 2C, because one vector is replaced by another. The
 other rows' vectors depend on a record, too, through the network that was trained on it. So this is
 a guarantee per release, with the network's weights given. With `bottom = "frozen"` the network
-stays as it was drawn, and the guarantee is one for the record; its row's vector never changes, so
-it leaves once, and the same noisy one ever after.
+stays as it was drawn, and the guarantee is one for the record (with the means and spreads given by
+which columns are standardised); its row's vector never changes, so it leaves once, and the same
+noisy one ever after.
 
 **Predictions.** The same row under the same weights gets the same answer in all predictions, and is
 counted once; another row, or other weights, are a new release with the σ of the training. Rows
@@ -53,6 +54,7 @@ ROUNDING = 2.0**-20  # more than what float32 loses when a vector is shortened
 PER_RELEASE, PER_RECORD = "per release, weights given", "per record"
 PER_TRAINED_RECORD = "per record, with the epsilon of models added"
 CLAIMS = {"trained": PER_RELEASE, "frozen": PER_RECORD, "private": PER_TRAINED_RECORD}
+PREPARED = ", preparation given"  # its means and spreads are those of all training rows
 PURPOSES = ("training", "evaluation", "prediction")
 
 Places = NDArray[np.int64]  # of rows, in their split
@@ -105,6 +107,10 @@ class RowNoise:
     def begin(self, me: Party) -> None:
         """The rows are known, and so are their names in the journal."""
         self._me = me
+        prepared = me.preparation
+        learnt = prepared is not None and bool(prepared.mean.any() or (prepared.std != 1).any())
+        if self.claim.startswith(PER_RECORD) and learnt and PREPARED not in self.claim:
+            self.claim = self.claim.replace(PER_RECORD, PER_RECORD + PREPARED)
         for known in (self._books, self._keys, self._seen, self._answers):
             known.clear()
         self._weights = "" if "train" in me.splits else me.kept.sha256()

@@ -372,11 +372,18 @@ def test_frozen_needs_a_method_without_a_network_behind_the_vectors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bottom", "claim"),
-    [("trained", "per release, weights given"), ("frozen", "per record")],
+    ("bottom", "standardise", "claim"),
+    [
+        ("trained", True, "per release, weights given"),
+        ("frozen", True, "per record, preparation given"),
+        ("frozen", False, "per record"),
+    ],
 )
-def test_a_run_says_what_it_claims(bottom: str, claim: str, tmp_path: Path) -> None:
+def test_a_run_says_what_it_claims(
+    bottom: str, standardise: bool, claim: str, tmp_path: Path
+) -> None:
     settings = tree(embedding_epsilon=8.0, bottom=bottom)
+    settings["data"]["standardise"] = standardise
     result = colonnade.run(settings, out=tmp_path / "run").content
     told = {name: part["embeddings"] for name, part in result["privacy"]["parties"].items()}
     assert told.keys() == {"party2", "party3"}
