@@ -34,6 +34,7 @@ def parser() -> argparse.ArgumentParser:
     _report(commands)
     _reproduce(commands)
     _ledger(commands)
+    _privacy(commands)
     _align(commands)
     _certs(commands)
     _trust(commands)
@@ -65,6 +66,16 @@ def _count(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text}: give a whole number from 0")
     return int(text)
+
+
+def _share(text: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < 1:
+        raise argparse.ArgumentTypeError(f"{text}: give a number between 0 and 1, such as 1e-5")
+    return share
 
 
 def _demo(commands: Any) -> None:
@@ -222,6 +233,19 @@ def _ledger(commands: Any) -> None:
         metavar="FILE",
         help="write every message and every control step of RUN as JSON Lines, for an audit",
     )
+
+
+def _privacy(commands: Any) -> None:
+    summary = "what all runs have spent of the privacy of a data set"
+    sub = _command(commands, "privacy", "privacy", summary)
+    sub.add_argument(
+        "data", type=Path, metavar="DATA", help="a party's own file, a journal, or a run folder"
+    )
+    sub.add_argument("--name", metavar="PARTY", help="whose file it is")
+    sub.add_argument("--federation", type=Path, metavar="FILE", help="as for colonnade party")
+    sub.add_argument("--policy", type=Path, metavar="FILE", help="its limit, and its journal")
+    sub.add_argument("--id", metavar="COLUMN", help="what tells its rows apart; default: id")
+    sub.add_argument("--delta", type=_share, metavar="δ", help="default: the policy's, or 1e-5")
 
 
 def _align(commands: Any) -> None:

@@ -45,7 +45,9 @@ def connect(
 ) -> Session:
     """The session of a party, with its links and its post; nobody is called yet."""
     federation = setup.federation
-    gate = Gate(setup.name, setup.policy, setup.rows.width, len(federation.names), setup.task)
+    members, width = len(federation.names), setup.rows.width
+    counted = setup.settings.found.method.learning.counted(setup.settings.options)
+    gate = Gate(setup.name, setup.policy, width, members, setup.task, counted)
     gate.restore(row for row in book.rows() if row.get("sender") == setup.name)
     mesh = _mesh(setup, absent, log)
     post = Post(

@@ -227,7 +227,9 @@ def _beyond(
 
 def _protecting(kind: Kind, rule: Allow) -> str:
     """How all parties may do what a policy asks for."""
-    if kind.carries != "features":
+    if kind.carries == "labels":
+        return f"[run.protect] label_epsilon = {rule.epsilon:g} in the file of all parties"
+    if kind.carries not in ("features", "sums"):
         return "nothing protects this Kind: remove `epsilon`, or choose another method"
     epsilon, delta = rule.within
     at = f" and delta = {delta:g}" if delta < PROTECTED_DELTA else ""

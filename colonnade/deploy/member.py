@@ -21,6 +21,7 @@ from colonnade.deploy.forecast import doubtful, exhausted, forbidden, imitated
 from colonnade.deploy.memory import open_journal, run_journal, watch_rows
 from colonnade.deploy.records import Records, Say
 from colonnade.deploy.setup import Setup, party_of
+from colonnade.deploy.spending import spends, unguarded
 from colonnade.errors import ConfigError, DataError, RunError, Untrusted
 from colonnade.owner import private
 from colonnade.privacy.protection import protect
@@ -69,7 +70,8 @@ def take_part(
                 while (start := session.next_start()) is not None:
                     party = _new_party(setup, start, records)
                     party.journal = run_journal(setup, journal, start.run)
-                    protect(party, settings.protect, settings.trained_by(party.role))
+                    trained = settings.trained_by(party.role)
+                    protect(party, settings.protect, trained, sent=setup.sends)
                     if not setup.elastic:  # where each goes on from its own
                         party.journal.check_start(start.label)
                     watch_rows(setup, party, journal, start.absent, start.run)
@@ -89,11 +91,13 @@ def _foresee(setup: Setup, folder: Path, say: Say | None) -> None:
         return  # what it has released so far is its own
     about = (setup.federation, setup.name, setup.policy, setup.rows)
     problems, warnings = [*forbidden(*about)], [*doubtful(*about), *scarce(*about)]
+    problems += unguarded(*about[:3])
     if not setup.simulated:
         problems += imitated(setup.federation)
         known = Circumstances(setup.settings.options, on_lost=setup.federation.on_lost)
         setup.settings.found.method.check(known)
-        (problems if setup.settings.align is None else warnings).extend(exhausted(*about))
+        counted = [*exhausted(*about), *spends(*about).problems]
+        (problems if setup.settings.align is None else warnings).extend(counted)
     if problems:
         raise ConfigError([f"{setup.policy.source}: {said}: {move}" for said, move in problems])
     if say is not None:

@@ -13,6 +13,7 @@ from colonnade.deploy.setup import Setup
 from colonnade.errors import JournalError
 from colonnade.journal import Anchor, Journal, Meetings, Names, RunJournal, default_place
 from colonnade.journal.run import SIMULATED
+from colonnade.privacy.account import Organisation
 from colonnade.results import folder as folders
 from colonnade.role.party import Party
 from colonnade.wire import Ledger
@@ -36,7 +37,10 @@ def run_journal(setup: Setup, journal: Journal, run: str) -> RunJournal:
     if journal.simulated:
         noise_seed = setup.settings.protect.simulate_noise_seed
         return RunJournal.simulated(lambda: journal, setup.name, noise_seed)
-    return RunJournal(lambda: journal, run, one_spelling(setup.rows.names))
+    limits, limit = setup.policy.privacy, None
+    if limits.given:
+        limit = Organisation(limits, setup.name, setup.policy.source)
+    return RunJournal(lambda: journal, run, one_spelling(setup.rows.names), limit=limit)
 
 
 def run_of(prediction: str, party: Party) -> str:

@@ -140,7 +140,7 @@ def predict(
         while (start := session.next_start()) is not None:
             party = _party(setup, saved, task)
             party.journal = run_journal(setup, journal, run_of(start.run, party))
-            protect(party, settings.protect)
+            protect(party, settings.protect, sent=setup.sends)
             watch_rows(setup, party, journal, start.absent)
             if settings.signs:
                 party.identity = setup.identity(f"predict {start.run} attempt {start.attempt}")

@@ -8,6 +8,7 @@ met.py        the rows that were evaluated, and by whom
 releases.py   what was released within a privacy budget
 answers.py    what stands in for labels, for ever
 spendings.py  what protections have spent on records
+spent.py      the same of all runs, listed and counted by record
 left.py       digests of what has left with noise
 exchanges.py  exchanges of rows without noise
 run.py        what one run of the party uses of it
@@ -21,7 +22,7 @@ from colonnade.journal.met import Meetings
 from colonnade.journal.records import Names
 from colonnade.journal.releases import Releases
 from colonnade.journal.run import RunJournal
-from colonnade.journal.spendings import Spending, Spendings
+from colonnade.journal.spendings import Limit, Spending, Spendings
 from colonnade.journal.steps import Steps
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "Exchanges",
     "Journal",
     "Known",
+    "Limit",
     "Meetings",
     "Names",
     "Releases",

@@ -16,16 +16,28 @@ import numpy as np
 
 from colonnade.journal.journal import Journal
 from colonnade.journal.records import Names
+from colonnade.journal.spendings import About, Limit, Spending
+
+RELEASED_ABOUT: tuple[About, ...] = ("features", "labels")  # sums over groups tell of both
 
 
 class Releases:
     """Of the same records, by one run; what other runs have released of them counts as well."""
 
-    def __init__(self, journal: Journal, run: str, records: Names, named: bool = False) -> None:
+    def __init__(
+        self,
+        journal: Journal,
+        run: str,
+        records: Names,
+        named: bool = False,
+        limit: Limit | None = None,
+    ) -> None:
         """
         named  records have ids: those of equal content need not be the same
+        limit  what all runs together may spend on a record; None: there is none
         """
         self.journal, self._run, self._records, self._named = journal, run, records, named
+        self._limit = limit
 
     def spent(self, *, by_others: bool = False) -> list[list[float]]:
         """[[ε, how often], …]: for each ε, of the record that was released most often with it. So
@@ -81,5 +93,10 @@ class Releases:
 
     def book(self, key: str, epsilon: float) -> None:
         """Count one release; it is on the disk when this returns."""
-        rows = self.journal.lists.keep(self._records)
-        self.journal.append("release", run=self._run, key=key, rows=rows, epsilon=epsilon)
+        with self.journal.turn():
+            if self._limit is not None:
+                told = [(Spending("laplace", 1 / epsilon), 1)]
+                for what in RELEASED_ABOUT:
+                    self._limit.check(self.journal, self._records, what, told)
+            rows = self.journal.lists.keep(self._records)
+            self.journal.append("release", run=self._run, key=key, rows=rows, epsilon=epsilon)

@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from torch import Tensor
 
 from colonnade.errors import BudgetSpent, JournalError
 from colonnade.journal.answers import Answers
@@ -25,7 +25,10 @@ from colonnade.journal.exchanges import Exchanges
 from colonnade.journal.journal import Journal
 from colonnade.journal.records import Names, named_by_content
 from colonnade.journal.releases import Releases
-from colonnade.journal.spendings import Spendings
+from colonnade.journal.spendings import Limit, Spendings
+
+if TYPE_CHECKING:  # reading a journal needs no PyTorch
+    from torch import Tensor
 
 SIMULATED = "journal"  # the folder in a simulation's run folder
 
@@ -34,15 +37,22 @@ class RunJournal:
     """The journal of one party, during one run."""
 
     def __init__(
-        self, opened: Callable[[], Journal], run: str, ids: Sequence[str] = (), root: bytes = b""
+        self,
+        opened: Callable[[], Journal],
+        run: str,
+        ids: Sequence[str] = (),
+        root: bytes = b"",
+        limit: Limit | None = None,
     ) -> None:
         """
         opened  gives the journal; called when it is first needed
         run     its name: secrets of one run say nothing about those of another
         ids     of the party's own rows, one way of writing each; empty: rows have none
         root    of a simulation's secrets
+        limit   what all runs together may spend on a record; None: there is none
         """
         self._opened, self.run, self._ids, self._root = opened, run, ids, root
+        self._limit = limit
 
     @classmethod
     def simulated(
@@ -81,11 +91,11 @@ class RunJournal:
 
     def releases(self, records: Names) -> Releases:
         """What was released of these records within a budget, in all runs."""
-        return Releases(self.journal, self.run, records, bool(self._ids))
+        return Releases(self.journal, self.run, records, bool(self._ids), self._limit)
 
     def spendings(self, records: Names) -> Spendings:
         """What was spent on these records by all that protects them, in all runs."""
-        return Spendings(self.journal, self.run, records)
+        return Spendings(self.journal, self.run, records, self._limit)
 
     def answers(self, classes: Sequence[str]) -> Answers:
         """What stands in for labels of these classes, or for numbers, in all runs."""

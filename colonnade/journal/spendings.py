@@ -11,10 +11,9 @@ once.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +21,10 @@ from numpy.typing import NDArray
 from colonnade.journal.journal import Entry, Journal
 from colonnade.journal.records import Names
 
-Mechanism = Literal["gaussian", "discrete", "laplace", "response"]
+LABELS = "labels"  # the Kind, or the purpose, under which answers of labels are booked
+MODELS = "models"  # the Kind under which the training of what leaves is booked
+About = Literal["labels", "features"]
+Mechanism = Literal["gaussian", "discrete", "laplace", "response", "none"]
 
 
 @dataclass(frozen=True, order=True)
@@ -30,18 +32,41 @@ class Spending:
     """One use of a mechanism on a record.
 
     size  gaussian, discrete: σ / Δ of the noise, in L2; laplace: b / Δ, in L1; response: the ε of
-          one label
+          one label; none: 0, it left as it was
     """
 
     mechanism: Mechanism
     size: float
 
 
+NO_NOISE = Spending("none", 0.0)
+
+
+class Limit(Protocol):
+    """What all runs of a party together may spend on one record; see privacy/limit.py."""
+
+    def check(
+        self,
+        journal: Journal,
+        records: Names,
+        about: About,
+        more: Sequence[tuple[Spending, int]],
+        without: str = "",
+    ) -> None:
+        """Refuse to spend more on these records, if one of them would lose too much with it.
+
+        without  a run that is not counted, since `more` is all of it
+        """
+        ...
+
+
 class Spendings:
     """Of some records, in one run; what other runs have spent on them counts as well."""
 
-    def __init__(self, journal: Journal, run: str, records: Names) -> None:
-        self.journal, self._run, self._records = journal, run, records
+    def __init__(
+        self, journal: Journal, run: str, records: Names, limit: Limit | None = None
+    ) -> None:
+        self.journal, self._run, self._records, self._limit = journal, run, records, limit
 
     def book(
         self,
@@ -58,6 +83,9 @@ class Spendings:
             if any(True for _ in self.journal.entries("spent", run=self._run, key=key)):
                 return False
             records = self._records if positions is None else self._records[positions]
+            if self._limit is not None:
+                for what in about(kind, purpose):
+                    self._limit.check(self.journal, records, what, [(spending, times)])
             self.journal.append(
                 "spent",
                 run=self._run,
@@ -70,6 +98,26 @@ class Spendings:
                 rows=self.journal.lists.keep(records),
             )
         return True
+
+    def foresee(
+        self,
+        planned: Sequence[tuple[Spending, int]],
+        about: About = "features",
+        *,
+        fresh: str = "",
+    ) -> None:
+        """Refuse a run that will spend so much on each of these records, if that is more than all
+        runs together may.
+
+        fresh  a purpose: only of records that were never met for it, by any run
+        """
+        if self._limit is None or not planned:
+            return
+        records = self._records
+        if fresh:
+            for entry in self.journal.entries("spent", purpose=fresh):
+                records = np.setdiff1d(records, self.journal.lists.read(str(entry["rows"])))
+        self._limit.check(self.journal, records, about, planned, without=self._run)
 
     def entries(self) -> Iterator[Entry]:
         """What this run has booked, oldest first."""
@@ -100,18 +148,9 @@ class Spendings:
         return [(found, most[found]) for found in sorted(most) if most[found]]
 
 
-def by_run(journal: Journal) -> list[dict[str, Any]]:
-    """All that was spent, one line for each run, Kind, purpose and mechanism: how often, on how
-    many records."""
-    times: Counter[tuple[Any, ...]] = Counter()
-    lists: dict[tuple[Any, ...], set[str]] = {}
-    for entry in journal.entries("spent"):
-        line = tuple(entry[key] for key in ("run", "kind", "purpose", "mechanism", "size"))
-        times[line] += int(entry["times"])
-        lists.setdefault(line, set()).add(str(entry["rows"]))
-    found = []
-    for line, count in times.items():
-        records = np.unique(np.concatenate([journal.lists.read(one) for one in lists[line]]))
-        named = dict(zip(("run", "kind", "purpose", "mechanism", "size"), line, strict=True))
-        found.append({**named, "times": count, "records": len(records)})
-    return found
+def about(kind: str, purpose: str) -> tuple[About, ...]:
+    """What of a record was told of: its label alone where that was answered, both by models that
+    were trained on it; else its features."""
+    if LABELS in (kind, purpose):
+        return ("labels",)
+    return ("features", "labels") if kind == MODELS else ("features",)

@@ -447,6 +447,7 @@ METHOD = Method(
             "never lets labels leave the task party, so nothing needs protection: what leaves is "
             "made of features"
         ),
+        counted=lambda options: frozenset({MASKED.name} if options.epsilon else ()),
     ),
     about=About(
         title="VFedTrans",

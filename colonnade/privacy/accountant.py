@@ -19,6 +19,8 @@ from colonnade.journal import Spending
 Spent = Sequence[tuple[Spending, int]]  # each with how often
 PRECISION = 1e-9  # relative, of what is searched for
 NORMAL = ("gaussian", "discrete")
+TAILS = 2.0**-40  # of δ: what noise of 53 random bits has not, see privacy/noise.py
+MODEL_TAILS = 2.0**-22  # the same for the gradients of a network, see privacy/training.py
 
 
 def epsilon(spent: Spent, delta: float) -> float:

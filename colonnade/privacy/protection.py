@@ -8,13 +8,14 @@ models      privacy/training.py: optimisers that train what leaves
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 from torch import Tensor
 
+from colonnade.journal import Spending
 from colonnade.privacy import bottoms
 from colonnade.privacy.labels import LabelAnswers
 from colonnade.privacy.rows import Plan, RowNoise
@@ -22,7 +23,38 @@ from colonnade.privacy.settings import Protect, of_rows
 from colonnade.privacy.sums import SumNoise
 from colonnade.privacy.training import ModelNoise, Training
 from colonnade.role.party import Party
+from colonnade.role.recipe import Schedule
 from colonnade.wire import Kind, Value
+
+Use = tuple[Spending, int]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """What a run spends on each record of a party: how, and how often."""
+
+    vectors: tuple[Use, ...] = ()  # of its features, in training or in evaluation
+    models: tuple[Use, ...] = ()  # of a training record, features and label
+
+    @classmethod
+    def of(
+        cls, how: Protect, schedule: Schedule, sent: Collection[Kind], trained: Mapping[str, int]
+    ) -> Planned:
+        """Of a party that sends such Kinds; `trained` as in `protect`."""
+        vectors, models = list[Use](), list[Use]()
+        if how.embedding_epsilon and any(of_rows(kind) for kind in sent):
+            plan = Plan.of(how, schedule)
+            vectors.append((Spending("gaussian", plan.size), plan.releases))
+        if how.embedding_epsilon and any(kind.carries == "sums" for kind in sent):
+            plan = Plan.of(how, schedule, discrete=True)
+            vectors.append((Spending("discrete", plan.size), plan.releases))
+        if how.model_epsilon and trained:
+            training = Training.of(how, trained)
+            models.append((Spending("gaussian", training.size), training.releases))
+        return cls(tuple(vectors), tuple(models))
+
+
+NOTHING = Planned()
 
 
 @dataclass(frozen=True)
@@ -34,8 +66,10 @@ class Protections:
     labels: LabelAnswers | None = None
     sums: SumNoise | None = None
     models: ModelNoise | None = None
+    planned: Planned = NOTHING  # what an organisation's limit is held against beforehand
 
     def begin(self, me: Party) -> None:
+        self._foresee(me)
         if self.labels is not None:
             self.labels.begin(me)
         if self.rows is not None:
@@ -71,6 +105,22 @@ class Protections:
     def guaranteed(self, kind: Kind) -> tuple[float, float] | None:
         return None if self.how is None else self.how.guaranteed(kind)
 
+    def _foresee(self, me: Party) -> None:
+        """Refuse, before the first message, what would pass the organisation's limit. The journal
+        asks again whenever it counts."""
+        if me.journal is None or not (self.planned.vectors or self.planned.models):
+            return
+        vectors, training = self.planned.vectors, "train" in me.splits
+        for split in me.splits:
+            spendings = me.journal.spendings(me.records(split))
+            if not training:
+                spendings.foresee([(use, 1) for use, _ in vectors], fresh="prediction")
+            elif split == "train":
+                spendings.foresee([*vectors, *self.planned.models])
+                spendings.foresee(self.planned.models, "labels")
+            else:
+                spendings.foresee(vectors)
+
     def told(self) -> Mapping[str, Any]:
         parts = {
             "labels": self.labels,
@@ -83,13 +133,19 @@ class Protections:
 
 
 def protect(
-    me: Party, how: Protect, trained: Mapping[str, int] | None = None, *, booked: bool = True
+    me: Party,
+    how: Protect,
+    trained: Mapping[str, int] | None = None,
+    *,
+    booked: bool = True,
+    sent: Collection[Kind] | None = None,
 ) -> None:
     """Give a party what protects it, before its role begins.
 
     trained  the optimisers that train what leaves, by name, and for how many epochs; none where it
              does not train
     booked   whether what leaves is counted; if not, labels stay as they are
+    sent     what it may send: so it stops before it begins to pass its organisation's limit
     """
     if not how.protects:
         return
@@ -104,7 +160,8 @@ def protect(
     if how.model_epsilon and trained:
         models = ModelNoise(how, Training.of(how, trained))
         _also_on_things(me, partial(models.on_thing, me))
-    me.protection = Protections(how, rows, labels, sums, models)
+    planned = Planned() if sent is None else Planned.of(how, me.schedule, sent, trained or {})
+    me.protection = Protections(how, rows, labels, sums, models, planned)
 
 
 def _also_on_things(me: Party, do: Callable[[str, Any], None]) -> None:

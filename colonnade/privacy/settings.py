@@ -13,17 +13,17 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
+from colonnade.privacy import accountant
 from colonnade.toml import Bounds
 from colonnade.wire import Kind
 
 DELTA = 1e-5
-TAILS = 2.0**-40  # of δ: what noise of 53 random bits has not, see privacy/noise.py
+TAILS, MODEL_TAILS = accountant.TAILS, accountant.MODEL_TAILS
 MOST_CLASSES = 100  # of labels that are answered by a prior
 SIMULATED = (
     "All noise follows from protect.simulate_noise_seed, so whoever knows that number can draw it "
     "again: nothing is protected."
 )
-MODEL_TAILS = 2.0**-22  # the same for the gradients of a network, see privacy/training.py
 
 
 @dataclass(frozen=True)
@@ -150,6 +150,8 @@ class Protect:
             return self.embedding_epsilon, self.delta
         if self.model_epsilon and kind.carries == "models":
             return self.model_epsilon, self.delta
+        if self.label_epsilon and kind.carries == "labels":
+            return self.label_epsilon, 0.0
         return None
 
     def of_labels(self, method: str, unprotected: str, phases: bool) -> list[str]:

@@ -106,6 +106,8 @@ class Learning:
         "does not say that its roles use labels through me.task.loss and me.score alone; if they "
         'do, declare it with Learning(unprotected=lambda options: "")'
     )
+    # Names of Kinds that leave within a budget of the method's own, counted in the party's journal
+    counted: Callable[[Any], frozenset[str]] = lambda options: frozenset()
 
 
 @dataclass(frozen=True)

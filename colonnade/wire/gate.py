@@ -42,6 +42,7 @@ class Gate:
     features  numbers per row of the party's own features
     members   parties that take part, itself included
     task      whether it trains or predicts, which have limits of their own
+    counted   Kinds that tell of records within a budget of the method's own, in the journal
     """
 
     def __init__(
@@ -51,8 +52,9 @@ class Gate:
         features: int,
         members: int,
         task: Literal["train", "predict"] = "train",
+        counted: frozenset[str] = frozenset(),
     ) -> None:
-        self.owner, self.policy, self.task = owner, policy, task
+        self.owner, self.policy, self.task, self._within = owner, policy, task, counted
         self._features, self._members = features, members
         self._accounts: dict[str, _Account] = {}
         # (receiver, Kind, shape, rows of the batch) of messages that only what is counted can deny
@@ -121,6 +123,8 @@ class Gate:
             )
         if account.rule.epsilon:
             self._check_protected(receiver, kind, account.rule, sender)
+        if self.policy.privacy.given and sender.splits:
+            self._check_counted(receiver, kind, sender)
         rule, training = account.rule, held(sender, learnt_from(sender))
         rows, width = measure(kind, value, at_hand, training)
         if kind.about == "batch" and at_hand is None and sender.splits:
@@ -209,6 +213,22 @@ class Gate:
                 kind,
                 f"its policy {why}. Let all parties agree on such a [protect]",
                 "epsilon",
+            )
+
+    def _check_counted(self, receiver: str, kind: Kind, sender: Sender) -> None:
+        """Whether what the Kind tells counts against what all runs together may tell."""
+        about = self.policy.privacy.uncounted(kind)
+        if about is None or kind.name in self._within:
+            return
+        protection = sender.protection
+        if protection is None or protection.guaranteed(kind) is None:
+            self._deny(
+                receiver,
+                kind,
+                f"its policy limits what all runs together may tell of a record's {about}, and "
+                "without a [protect] that covers this Kind nobody can say how much that is. Let "
+                "all parties agree on one",
+                about,
             )
 
     def _account(self, kind: str) -> _Account:

@@ -14,6 +14,9 @@
     epsilon = 8              # it leaves only if [protect] lets it tell of a record, in a run, …
     delta = 1e-5             # … within this ε and δ, or less
 
+    [privacy]                # what all runs together may tell of one record: see limits.py
+    features = 20            # ε, at `delta`; `labels` likewise
+
     journal = "journal"      # at the top: the folder of what this party must not forget, from the
                              # policy file; omitted: in the user's data folder
 
@@ -40,7 +43,9 @@ from typing import Any
 
 from colonnade import toml
 from colonnade.errors import ConfigError, unknown
+from colonnade.wire import limits
 from colonnade.wire.kind import Kind
+from colonnade.wire.limits import Limits
 
 UNITS = {"b": 1, "kb": 10**3, "mb": 10**6, "gb": 10**9, "tb": 10**12}
 DELTA = 1e-5  # where a rule names an ε alone
@@ -109,6 +114,7 @@ class Policy:
     allow: Mapping[str, Allow]
     source: str = field(default="its policy file", compare=False)  # where to change it
     journal: Path | None = None  # None: in the user's data folder
+    privacy: Limits = limits.NONE  # of all runs together, on one record
 
     @classmethod
     def load(cls, path: Path) -> Policy:
@@ -136,10 +142,10 @@ class Policy:
 
     @classmethod
     def _parsed(cls, table: Mapping[str, Any], where: str = "") -> tuple[Policy, list[str]]:
-        place = f"in [{where.rstrip('.')}]" if where else "at the top level"
+        at = f"in [{where.rstrip('.')}]" if where else "at the top level"
         # No two parties share a journal, and each approves code for itself (config/code.py).
-        known = ["allow"] if where else ["allow", "journal", "trust"]
-        problems = [unknown(key, known, place) for key in table if key not in known]
+        known = ["allow", "privacy"] if where else ["allow", "journal", "privacy", "trust"]
+        problems = [unknown(key, known, at) for key in table if key not in known]
         journal = table.get("journal")
         if "journal" in known and journal is not None and not (journal and type(journal) is str):
             problems.append(f'journal = {journal!r}: must be the path of a folder, "journal"')
@@ -151,7 +157,9 @@ class Policy:
         allow = {
             name: _allow(rule, f"{where}allow.{name}", problems) for name, rule in rules.items()
         }
-        return cls(allow, journal=None if journal is None else Path(journal)), problems
+        privacy = limits.read(table.get("privacy", {}), f"{where}privacy", problems)
+        place = None if journal is None else Path(journal)
+        return cls(allow, journal=place, privacy=privacy), problems
 
     @classmethod
     def allowing(cls, kinds: Iterable[Kind]) -> Policy:
@@ -193,8 +201,9 @@ class Policy:
 
     def table(self) -> dict[str, Any]:
         """The policy as a table, as in the file."""
-        journal = {} if self.journal is None else {"journal": str(self.journal)}
-        return journal | {"allow": {name: rule.table() for name, rule in self.allow.items()}}
+        more: dict[str, Any] = {} if self.journal is None else {"journal": str(self.journal)}
+        more |= {"privacy": self.privacy.table()} if self.privacy.given else {}
+        return more | {"allow": {name: rule.table() for name, rule in self.allow.items()}}
 
     def dumps(self) -> str:
         """The policy as TOML."""

@@ -19,6 +19,7 @@ from colonnade.deploy.forecast import (
     sends_of,
 )
 from colonnade.deploy.setup import prepare
+from colonnade.deploy.spending import spends, unguarded
 from colonnade.errors import ColonnadeError, ConfigError, MethodError
 from colonnade.report import units
 from colonnade.results.folder import never_began
@@ -47,7 +48,8 @@ def permissions(case: Case, rows: OwnRows | None) -> tuple[Policy | None, list[C
     about = (case.federation, case.me.name, policy, rows)
     begun = (case.out / "run.json").exists() and not never_began(case.out)  # its own releases
     wrong = [*imitated(case.federation), *forbidden(*about), *doubtful(*about)]
-    wrong += [] if begun else exhausted(*about)
+    wrong += unguarded(case.federation, case.me.name, policy)
+    wrong += [] if begun else [*exhausted(*about), *spends(*about).problems]
     found = [Check("policy", "problem", said, "correct the policy") for said in wrongly]
     found += [Check("policy", "problem", said, move) for said, move in wrong]
     if not found:
@@ -79,6 +81,8 @@ def forecast(case: Case, policy: Policy | None, rows: OwnRows | None) -> Iterato
     needed."""
     for said in costs(case.federation, case.me.name, policy, rows):
         yield Check("will send", "note", said)
+    for said in spends(case.federation, case.me.name, policy, rows).notes:
+        yield Check("will spend", "note", said)
     if rows is not None:
         role = case.federation.cast[case.me.name]
         for said, move in oversized(case.federation.run, role, rows.width):

@@ -20,6 +20,7 @@ from colonnade.deploy.doctor.check import Check, problems
 from colonnade.deploy.doctor.code import of_run
 from colonnade.deploy.doctor.learnt import learnt
 from colonnade.deploy.doctor.machine import software
+from colonnade.deploy.spending import planned
 from colonnade.errors import ColonnadeError, ConfigError, MethodError, listed
 
 MOST_NOTES = 24  # lines about one party's file
@@ -144,6 +145,11 @@ def _sent(run: Config, assembly: Assembly, aligning: int) -> Iterator[Check]:
         yield Check(f"{name} sends", "note", said)
     for name, role in cast.items():
         party = assembly.parties[name]
+        passives = sum(other == "passive" for other in cast.values())
+        kinds = run.sent_by(role, cast[assembly.holder], passives)
+        for said in planned(run, role, kinds, party.labelled):
+            text = f"{said}; a simulation, which counts for nobody"
+            yield Check(f"{name} spends", "note", text)
         features = prod(party.shape) if party.has_features else 0
         for said, move in oversized(run, role, features):
             yield Check(f"{name} sends", "note", said, move)
