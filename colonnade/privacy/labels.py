@@ -101,6 +101,13 @@ class LabelAnswers:
         self._use(me, epoch)
         self._gather(me, (~self._known.there & (self._due == epoch + 1)).any())
 
+    def named(self) -> str:
+        """What protects messages that are made of labels, for the ledger."""
+        if self._known is None:
+            return ""
+        epsilon = float(self._known.epsilon[self._known.there].max(initial=0.0))
+        return f"labels answered within ε = {epsilon:g}"
+
     def told(self) -> Mapping[str, Any]:
         """For the result; nothing of it depends on a label."""
         known = self._known

@@ -98,6 +98,8 @@ class Protections:
         if self.models is not None and kind.carries == "models":
             clip, sigma = self.models.clip, self.models.sigma
             return f"gradients clipped to {clip:g}, Gaussian noise of {sigma:.6g} in every step"
+        if self.labels is not None and kind.carries == "labels":
+            return self.labels.named()
         if self.rows is None or not of_rows(kind):
             return ""
         return self.rows.named()

@@ -109,6 +109,11 @@ def test_gradients_show_answers_and_labels_as_often_as_answers_do(
         guessed = by_sign(gradients)
     else:
         guessed = by_least_squares(gradients, [answers[some] for some in rows], 10)
+    ledger = (tmp_path / "run" / "ledger.jsonl").read_text().splitlines()
+    said = {
+        row.get("protected") for row in map(json.loads, ledger) if row.get("kind") == "gradient"
+    }
+    assert said == {f"labels answered within ε = {epsilon:g}" if epsilon else None}
     told = float((guessed == answers[order]).double().mean())
     assert told > (0.99 if method == "easter" else 0.9)
     right = float((guessed == labels[order]).double().mean())
