@@ -268,7 +268,14 @@ def _trains(result: Result) -> bool:
 
 def _repeats(result: Result) -> bool:
     """Whether another run would end with the same weights: no fresh secret influences them."""
-    return bool(prose.about(result)["repeats"]) and not by_party(result, "epsilon")
+    if not prose.about(result)["repeats"]:
+        return False
+    protect = result["config"].get("protect", {})
+    if protect.get("simulate_noise_seed") is not None:
+        return True
+    own = result["config"].get(result["method"], {})
+    noisy = [own.get("noise"), *(value for key, value in protect.items() if "epsilon" in key)]
+    return not any(noisy) and not by_party(result, "epsilon")
 
 
 def _stages(result: Result) -> dict[str, Any] | None:

@@ -279,6 +279,25 @@ def test_numbers_whose_names_do_not_say_what_they_are_are_explained(tmp_path: Pa
     assert "last bit" not in page(tmp_path, result)[1].text
 
 
+@pytest.mark.parametrize(
+    ("tables", "again"),
+    [
+        ({"protect": {"delta": 1e-5}}, True),
+        ({"protect": {"embedding_epsilon": 8.0}}, False),
+        ({"protect": {"label_epsilon": 4.0, "simulate_noise_seed": 1}}, True),
+        ({"fedemb": {"noise": 0.5}}, False),
+        ({"fedemb": {"noise": 0.5}, "protect": {"simulate_noise_seed": 0}}, True),
+    ],
+)
+def test_a_run_with_noise_of_its_own_does_not_repeat_itself(
+    tables: dict[str, Any], again: bool, tmp_path: Path
+) -> None:
+    result = phased()
+    result["method"] = "fedemb"
+    result["config"].update(tables)
+    assert ("the weights are the same to the last bit" in page(tmp_path, result)[1].text) is again
+
+
 def test_of_very_many_parties_the_first_losses_are_named(tmp_path: Path) -> None:
     _, parsed = page(tmp_path, phased(parties=[f"p{i}" for i in range(40)]))
     assert re.search(
