@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 MIXED = 0.05  # the share of a prior that knows nothing: networks are surer than they are right
 MOST_GROUPS = 32
+SURE = 50.0  # an ε from which on every answer is right
 Groups = NDArray[np.int64]
 
 
@@ -46,7 +47,7 @@ def balanced(
     counts = np.ones(rows, dtype=np.int64)
     for m in range(2, min(classes, MOST_GROUPS) + 1):
         found, shares = _divided(falling, m)
-        worth = information(shares, epsilon)
+        worth = information(shares, min(epsilon, SURE))
         better = worth > best + 1e-12
         best[better], counts[better] = worth[better], m
         groups[better] = found[better]

@@ -124,4 +124,5 @@ def test_a_likely_class_is_a_group_of_its_own() -> None:
     found, counts = balanced(prior, 2.0, ties(2, 5))
     assert (found[0] == found[0, 0]).sum() == 1 and counts[0] == 2
     assert len({found[1, 1], found[1, 2], found[1, 3]}) == 3
+    assert (balanced(np.full((3, 5), 0.2), 1000.0, ties(3, 5))[1] == 5).all()
     assert single(2, 3).tolist() == [[0, 1, 2], [0, 1, 2]]
