@@ -30,10 +30,10 @@ from colonnade.wire import limits
 from colonnade.wire.limits import ABOUT, Limits
 
 NOISE = {
-    "gaussian": "Gaussian, σ/Δ = {:.4g}",
-    "discrete": "discrete Gaussian, σ/Δ = {:.4g}",
-    "laplace": "Laplace, b/Δ = {:.4g}",
-    "response": "random answer, ε = {:.4g}",
+    "gaussian": "σ = {:.4g} Δ",
+    "discrete": "discrete, σ = {:.4g} Δ",
+    "laplace": "Laplace, b = {:.4g} Δ",
+    "response": "answer, ε = {:.4g}",
     "none": "none",
 }
 
@@ -56,7 +56,7 @@ def main(arguments: argparse.Namespace) -> int:
     if data.is_dir():
         found = [_listed(place, None, arguments.delta) for place in _places(arguments)]
         if not found and not arguments.json:
-            said = f"{data}: no protection has spent anything in this run"
+            said = f"{data} has no journal: no protection has counted anything in this folder"
             console.print(Text(said), soft_wrap=True)
     else:
         found = [_of_file(arguments)]
@@ -231,15 +231,14 @@ def _show(found: Mapping[str, Any], console: Console, *, quiet: bool) -> None:
 
 def _table(found: Mapping[str, Any]) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for name in ("run", "party", "Kind", "purpose", "noise"):
-        table.add_column(name, no_wrap=True)
+    for name in ("run", "Kind", "purpose", "noise"):
+        table.add_column(name, no_wrap=name != "Kind", overflow="fold")
     for name in ("times", "records"):
-        table.add_column(name, justify="right")
+        table.add_column(name, justify="right", no_wrap=True)
     for line in found["spent"]:
         noise = NOISE.get(line["mechanism"], f"{line['mechanism']}, {{:.4g}}")
         table.add_row(
             line["run"].partition(" ")[0] or "this one",
-            found["party"],
             line["kind"],
             line["purpose"],
             noise.format(line["size"]),

@@ -155,7 +155,7 @@ def test_a_simulation_counts_for_nobody(capsys: pytest.CaptureFixture[str]) -> N
         "splitnn": {"dim": 4},
     }
     colonnade.run(run, out=Path("plain"))
-    assert "no protection has spent anything in this run" in said(capsys, "plain")
+    assert "no protection has counted anything in this folder" in said(capsys, "plain")
     assert told(capsys, "plain") == []
     colonnade.run(run | {"protect": {"embedding_epsilon": 8.0}}, out=Path("noisy"))
     found = {one["party"]: one for one in told(capsys, "noisy")}["party2"]
