@@ -195,13 +195,14 @@ def test_answers_for_labels_are_within_the_limit(tmp_path: Path) -> None:
 # ---- a federation --------------------------------------------------------------------------------
 
 
-def federation(folder: Path, epsilon: float = 8.0, **limits: Any) -> Field:
-    field = Field(folder, toy("splitnn", 2), deadline=10.0)
+def federation(folder: Path, method: str = "splitnn", parties: int = 2) -> Field:
+    field = Field(folder, toy(method, parties), deadline=10.0)
     with field.changed() as content:
-        content["run"]["protect"] = {"embedding_epsilon": epsilon}
+        content["run"]["protect"] = {"embedding_epsilon": 8.0}
+        allowed = content["policy"]["allow"]
     kept = folder.parent / "kept"  # of what outlives the folders of runs
-    policy = {"journal": str(kept), "privacy": {"features": 10.0} | limits}
-    (folder / "policy.toml").write_text(tomli_w.dumps(policy | {"allow": {"embedding": {}}}))
+    policy = {"journal": str(kept), "privacy": {"features": 10.0}, "allow": allowed}
+    (folder / "policy.toml").write_text(tomli_w.dumps(policy))
     return field
 
 
@@ -253,6 +254,24 @@ def test_kills_and_lost_folders_and_cut_journals_give_nothing_back(
     assert "ε = 10 at δ = 1e-05 on a record's features" in shown and "it would be 1" in shown
     assert "dialling" not in shown and "waiting" not in shown  # nobody was called
     assert listed(tmp_path / "kept", capsys) == found
+
+
+@pytest.mark.slow
+def test_sums_under_masks_are_within_the_limit(
+    nursery: Nursery, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In EASTER a party adds a share of the noise, and is charged what the sum tells."""
+    program = (*nursery.command(), "party")
+    first = federation(tmp_path / "first", "easter", 4)
+    start(first, program)
+    assert set(first.wait(90).values()) == {0}
+    found = listed(tmp_path / "kept", capsys)
+    assert {line["mechanism"] for line in found["spent"]} == {"discrete"}
+    assert found["lost"]["features"]["epsilon"] == pytest.approx(8.0, rel=1e-6)
+    again = federation(tmp_path / "again", "easter", 4)
+    again.start(PASSIVE, program, "--policy", str(again.folder / "policy.toml"))
+    assert again.wait()[PASSIVE] == 2
+    assert "ε = 10 at δ = 1e-05 on a record's features" in " ".join(again.shown(PASSIVE).split())
 
 
 @pytest.mark.slow
