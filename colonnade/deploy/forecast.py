@@ -229,11 +229,13 @@ def _protecting(kind: Kind, rule: Allow) -> str:
     """How all parties may do what a policy asks for."""
     if kind.carries == "labels":
         return f"[run.protect] label_epsilon = {rule.epsilon:g} in the file of all parties"
-    if kind.carries not in ("features", "sums"):
+    names = {"features": "embedding", "sums": "embedding", "models": "model"}
+    if kind.carries not in names:
         return "nothing protects this Kind: remove `epsilon`, or choose another method"
     epsilon, delta = rule.within
     at = f" and delta = {delta:g}" if delta < PROTECTED_DELTA else ""
-    return f"[run.protect] embedding_epsilon = {epsilon:g}{at} in the file of all parties"
+    name = names[kind.carries]
+    return f"[run.protect] {name}_epsilon = {epsilon:g}{at} in the file of all parties"
 
 
 def _of_known_rows(

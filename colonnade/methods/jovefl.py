@@ -31,13 +31,13 @@ communication, "data" one network on the union of the views, "networks" FedAvg o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from torch import Tensor
 
 from colonnade.errors import ConfigError, MethodError, unknown
-from colonnade.methods.parts import aggregation, optimizers, participation, rates
+from colonnade.methods.parts import aggregation, masked_heads, optimizers, participation, rates
 from colonnade.methods.parts.chains import (
     ALONE,
     MEASURES,
@@ -52,6 +52,8 @@ from colonnade.methods.parts.merging import Merging, check_alike, weight_of
 from colonnade.methods.parts.options import bounded, group
 from colonnade.methods.parts.scoring import logits_of, require_held_out, require_rows
 from colonnade.models.divided import Division, Pair, Way
+from colonnade.privacy import keys
+from colonnade.privacy.secure_sum import SecureSum
 from colonnade.role import stopping
 from colonnade.role.method import About, Learning, Membership, Method, Network, Role, RowRules
 from colonnade.role.party import Party
@@ -73,6 +75,13 @@ GLOBAL = Kind(
     dtype="any",
     late=True,
     carries="models",
+)
+MASKED_HEAD = replace(
+    HEAD,
+    name="masked_head",
+    reveals="θ_i only within the sum over all clients; the sender's rows and layers",
+    randomised=True,
+    host=True,
 )
 SERVER = "server"
 ONE_HEAD = (
@@ -97,6 +106,7 @@ class JoVeFL:
     momentum: Literal["keep", "reset"] = "keep"  # of θ's optimiser, at each new head
     # ---- 1. and 4. what crosses, and who takes part: parts/coded.py, parts/participation.py
     every: int = 1  # q, epochs between two rounds
+    secure: bool = False  # ours: θ_i under masks, so that the server learns the mean alone
     compress: Literal["none", "float16", "scalar", "topk"] = "none"
     bits: int = 8  # scalar, topk: per number, of 32
     mode: Literal["sync", "async"] = "sync"
@@ -131,6 +141,7 @@ class JoVeFL:
         bounded(self, "prox", least=0)
         if any(not seconds > 0 for seconds in self.pace.values()):
             raise ValueError(f"pace = {dict(self.pace)}: give seconds above 0")
+        masked_heads.check(self)
         for part in (Division, Merging, Coding, participation.Participation, rates.Rates):
             group(self, part)  # each checks its own
 
@@ -138,13 +149,16 @@ class JoVeFL:
 # ---- the algorithm: a client ---------------------------------------------------------------------
 
 
-async def client(me: Party, servers: list[Peer], cfg: JoVeFL) -> None:
+async def client(me: Party, servers: list[Peer], clients: list[Peer], cfg: JoVeFL) -> None:
     chains = chains_of(me, pairs_of(me, cfg), whole=cfg.share == "networks")
     if why := why_judged(cfg):
         require_rows(me, cfg.judge, why)
+    total = None
+    if cfg.secure:
+        total = await masked_heads.agreed(me, servers[0], clients, SERVER, MASKED_HEAD)
     for epoch in me.epochs():
         if me.position[2] == 0:  # else a resumed run goes on in the middle of an epoch
-            await begin_epoch(me, servers, chains, cfg, epoch)  # 1. to 4.
+            await begin_epoch(me, servers, chains, cfg, epoch, total)  # 1. to 4.
         running = [chain for chain in chains if not rates.has_stopped(me.state, chain.name)]
         if not running:
             me.enough()
@@ -162,11 +176,16 @@ async def client(me: Party, servers: list[Peer], cfg: JoVeFL) -> None:
         me.elapse(cfg.pace.get(me.name, 1.0))
         evaluate(me, chains, cfg)  # 6. acc_i := accuracy on held-out rows
         stopping.decide(me)
-    participation.take_leave(me, servers, HEAD)
+    participation.take_leave(me, servers, head_kind(cfg))
 
 
 async def begin_epoch(
-    me: Party, servers: list[Peer], chains: Sequence[Chain], cfg: JoVeFL, epoch: int
+    me: Party,
+    servers: list[Peer],
+    chains: Sequence[Chain],
+    cfg: JoVeFL,
+    epoch: int,
+    total: SecureSum | None = None,
 ) -> None:
     """Steps 1 to 4 of a client, as far as the server can be reached."""
     shared, *alone = chains
@@ -177,11 +196,13 @@ async def begin_epoch(
     answer = await participation.exchange(  # 1. send θ_i and acc_i
         me,
         servers[0],
-        (HEAD, GLOBAL),
-        lambda number: head_message(me, shared, number, cfg),
+        (head_kind(cfg), GLOBAL),
+        lambda number: head_message(me, shared, number, cfg, total),
         epoch,
         group(cfg, participation.Participation),
     )
+    if answer is None and cfg.secure:
+        raise MethodError(f"'{me.name}' has no answer of '{SERVER}': with secure all come, or none")
     if answer is None:  # no contact: it goes on with its own head
         return
     check_answer(SERVER, answer)
@@ -195,11 +216,16 @@ async def begin_epoch(
             me.score(rows, logits_of(me, rows, *shared.layers), measure="merged")
 
 
-def head_message(me: Party, chain: Chain, number: int, cfg: JoVeFL) -> dict[str, Any]:
+def head_message(
+    me: Party, chain: Chain, number: int, cfg: JoVeFL, total: SecureSum | None = None
+) -> dict[str, Any]:
     """1. θ_i, acc_i, and what the server must know to weigh them."""
     parameters, buffers = aggregation.trees_of(chain.shared, cfg.batch_norm == "shared")
     about = weight_of(me, cfg.every) | {"buffers": buffers}
     about |= {key: me.state[key] for key in ("accuracy", "loss") if key in me.state}
+    if total is not None:
+        start = {"leaves": False, "number": number, "base": me.state.get("base", 0)}
+        return start | about | masked_heads.masked(me, total, parameters, buffers)
     return client_end(me, cfg).message(number, parameters, **about)
 
 
@@ -238,18 +264,25 @@ async def client_predict(me: Party, cfg: JoVeFL, split: str) -> Tensor:
 async def server(me: Party, clients: list[Peer], cfg: JoVeFL) -> None:
     rules, merging = group(cfg, participation.Participation), group(cfg, Merging)
     end = ServerEnd(group(cfg, Coding, seed=me.schedule.seed), me.state, me.device)
+    total = None
+    if cfg.secure:
+        total = await masked_heads.agreed(me, None, clients, SERVER, MASKED_HEAD)
     for epoch in me.epochs(count=rules.most_rounds(me.schedule.epochs, len(clients))):
         if rules.in_step and epoch % cfg.every and epoch < me.schedule.epochs:
             continue  # all clients are between two rounds
         # 1. wait for θ_i and acc_i of all clients
-        heads = await participation.gather(me, clients, HEAD, epoch, rules)
+        heads = await participation.gather(me, clients, head_kind(cfg), epoch, rules)
         if not heads:
             if participation.all_gone(me, clients):
                 me.enough()
             continue
-        came = end.hear(heads)
-        check_alike(came, heads, ONE_HEAD, me.state.get("head"))
-        merging.merge(me.state, came, heads, me.device)  # 2. θ := mean of the θ_i
+        if total is not None:  # 2. θ := mean of the θ_i
+            parameters = masked_heads.mean_of(me, total, clients, heads)
+            me.state["head"] = {"parameters": parameters, "buffers": {}}
+        else:
+            came = end.hear(heads)
+            check_alike(came, heads, ONE_HEAD, me.state.get("head"))
+            merging.merge(me.state, came, heads, me.device)  # 2. θ := mean of the θ_i
         rate = rate_of_all(me, heads, len(clients), cfg)  # 3. η := warm-up; then ε·η
         me.state["round"] = me.state.get("round", 0) + 1
         say: dict[str, Any] = {"stop": rate is None, "rate": rate or 0.0}
@@ -311,8 +344,14 @@ def why_judged(cfg: JoVeFL) -> str:
     return f"jovefl.adopt = '{cfg.adopt}'" if ALONE in networks(cfg) else ""
 
 
+def head_kind(cfg: JoVeFL) -> Kind:
+    return MASKED_HEAD if cfg.secure else HEAD
+
+
 def talks(cfg: JoVeFL, kind: Kind) -> tuple[Kind, ...]:
-    return (kind,) if cfg.share in ("heads", "networks") else ()
+    if cfg.share not in ("heads", "networks"):
+        return ()
+    return (kind, *keys.KINDS) if cfg.secure else (kind,)
 
 
 def trained_before_sent(cfg: JoVeFL, epochs: int) -> dict[str, int]:
@@ -350,7 +389,7 @@ METHOD = Method(
         "client": Role(
             client,
             client_predict,
-            sends=lambda cfg, _: talks(cfg, HEAD),
+            sends=lambda cfg, _: talks(cfg, head_kind(cfg)),
             trains=trained_before_sent,
         ),
         "server": Role(
@@ -361,13 +400,13 @@ METHOD = Method(
             sends=lambda cfg, _: talks(cfg, GLOBAL),
         ),
     },
-    kinds=(HEAD, GLOBAL),
+    kinds=(HEAD, MASKED_HEAD, GLOBAL, *keys.KINDS),
     cast=cast,
     rows=RowRules(
         aligned=lambda cfg: False, own_labels=True, pooled=lambda cfg: cfg.share == "data"
     ),
     network=Network(moved_whole=lambda cfg: cfg.whole and cfg.share != "data"),
-    membership=Membership(hub="server", elastic=True),
+    membership=Membership(hub="server", elastic=True, signs=lambda cfg: cfg.secure),
     simulated=simulated,
     check=lambda known: require_held_out(known, why_judged(known.options)),
     learning=Learning(
