@@ -64,6 +64,12 @@ class Preparation:
         return sum(len(column.categories) or 1 for column in self.columns)
 
     @property
+    def fixed(self) -> bool:
+        """Whether it would be the same for any other rows: nothing of it was learnt from these."""
+        moved = bool(self.mean.any()) or bool((self.std != 1).any()) or self.fill is not None
+        return not moved and not any(column.categories for column in self.columns)
+
+    @property
     def scale(self) -> Tensor:  # float32 (c, 1, 1)
         return (1 / (self.std * self.unit)).float()[:, None, None]
 

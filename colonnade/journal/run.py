@@ -95,7 +95,7 @@ class RunJournal:
 
     def spendings(self, records: Names) -> Spendings:
         """What was spent on these records by all that protects them, in all runs."""
-        return Spendings(self.journal, self.run, records, self._limit)
+        return Spendings(self.journal, self.run, records, self._limit, bool(self._ids))
 
     def answers(self, classes: Sequence[str]) -> Answers:
         """What stands in for labels of these classes, or for numbers, in all runs."""

@@ -64,9 +64,19 @@ class Spendings:
     """Of some records, in one run; what other runs have spent on them counts as well."""
 
     def __init__(
-        self, journal: Journal, run: str, records: Names, limit: Limit | None = None
+        self,
+        journal: Journal,
+        run: str,
+        records: Names,
+        limit: Limit | None = None,
+        named: bool = False,
     ) -> None:
-        self.journal, self._run, self._records, self._limit = journal, run, records, limit
+        """
+        named  records have ids: those of equal content need not be the same
+        """
+        self.journal, self.named, self._limit = journal, named, limit
+        self._run, self._records = run, records
+        self._touched: dict[str, NDArray[np.bool_]] = {}  # which of them a list holds
 
     def book(
         self,
@@ -124,7 +134,13 @@ class Spendings:
         return self.journal.entries("spent", run=self._run)
 
     def spent(
-        self, *, kind: str = "", by_others: bool = False, keys: str = ""
+        self,
+        *,
+        kind: str = "",
+        by_others: bool = False,
+        keys: str = "",
+        positions: NDArray[np.integer] | None = None,
+        without: str = "",
     ) -> list[tuple[Spending, int]]:
         """Each way of spending, with how often it met the record that it met most: so the sum is
         never too little.
@@ -132,6 +148,8 @@ class Spendings:
         kind       only what left as this Kind, or as this purpose
         by_others  without this run
         keys       only what this run has booked under keys that begin so
+        positions  only of the records there
+        without    not for this purpose
         """
         counts: dict[Spending, NDArray[np.int64]] = {}
         for entry in self.journal.entries("spent"):
@@ -141,11 +159,20 @@ class Spendings:
                 continue
             if kind and kind not in (entry["kind"], entry["purpose"]):
                 continue
-            touched = np.isin(self._records, self.journal.lists.read(str(entry["rows"])))
+            if without and without == entry["purpose"]:
+                continue
+            touched = self._in(str(entry["rows"]))
+            touched = touched if positions is None else touched[positions]
             found = Spending(entry["mechanism"], float(entry["size"]))
             counts[found] = counts.get(found, 0) + touched.astype(np.int64) * int(entry["times"])
         most = {found: int(count.max(initial=0)) for found, count in counts.items()}
         return [(found, most[found]) for found in sorted(most) if most[found]]
+
+    def _in(self, called: str) -> NDArray[np.bool_]:
+        """Which of these records a list holds."""
+        if called not in self._touched:
+            self._touched[called] = np.isin(self._records, self.journal.lists.read(called))
+        return self._touched[called]
 
 
 def about(kind: str, purpose: str) -> tuple[About, ...]:

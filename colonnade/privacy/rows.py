@@ -9,15 +9,16 @@
 
 The noise comes from AES, under a key of this vector and this moment, so a step that is done again
 after a crash sends the same bytes, which count once. The same rows in the same epoch with other
-vectors are beyond the plan, and refused, also after a restart.
+vectors are beyond the plan, and refused, also after a restart. A run that begins again on other
+rows, or in other batches, counts them anew.
 
 **What is claimed.** Another vector of one row, everything else being the same, changes what all
 releases of this row show only within (ε, δ): Δ = 2C, because one vector is replaced by another. The
 other rows' vectors depend on a record, too, through the network that was trained on it. So this is
 a guarantee per release, with the network's weights given. With `bottom = "frozen"` the network
-stays as it was drawn, and the guarantee is one for the record (with the means and spreads given by
-which columns are standardised); its row's vector never changes, so it leaves once, and the same
-noisy one ever after.
+stays as it was drawn, and the guarantee is one for the record (with the means, spreads and
+categories given by which columns are prepared); its row's vector never changes, so it leaves once,
+and the same noisy one ever after, in whatever place or split.
 
 **Predictions.** The same row under the same weights gets the same answer in all predictions, and is
 counted once; another row, or other weights, are a new release with the σ of the training. Rows
@@ -99,19 +100,22 @@ class RowNoise:
         self._booked = booked
         self._me: Party | None = None
         self._books: dict[str, Spendings] = {}  # by split
-        self._keys: dict[str, set[str]] = {}  # booked in this run, by split
+        self._keys: set[str] = set()  # booked in this run, as far as this process knows
+        self._layouts: dict[str, str] = {}  # of a split: its rows, and how batches are made of them
         self._seen: dict[str, NDArray[np.bool_]] = {}  # rows that have left, by key
         self._answers: dict[str, Tensor] = {}  # by split, where a row leaves once
+        self._once_named: dict[str, list[bytes]] = {}  # the same
         self._weights = ""
 
     def begin(self, me: Party) -> None:
         """The rows are known, and so are their names in the journal."""
         self._me = me
         prepared = me.preparation
-        learnt = prepared is not None and bool(prepared.mean.any() or (prepared.std != 1).any())
+        learnt = prepared is not None and not prepared.fixed
         if self.claim.startswith(PER_RECORD) and learnt and PREPARED not in self.claim:
             self.claim = self.claim.replace(PER_RECORD, PER_RECORD + PREPARED)
-        for known in (self._books, self._keys, self._seen, self._answers):
+        self._keys.clear()
+        for known in (self._books, self._layouts, self._seen, self._answers, self._once_named):
             known.clear()
         self._weights = "" if "train" in me.splits else me.kept.sha256()
 
@@ -160,7 +164,7 @@ class RowNoise:
         entries = [e for book in books[:1] for e in book.entries() if self._ours(e)]
         if not entries:
             return {}
-        here = [book.spent(keys=f"vectors of {split}, ") for split, book in self._books.items()]
+        here = [book.spent(keys=_of(book, split)) for split, book in self._books.items()]
         before = [_gaussian(book.spent(by_others=True)) for book in self._books.values()]
         ever = [[*now, *then] for now, then in zip(here, before, strict=True)]
         return {
@@ -187,12 +191,13 @@ class RowNoise:
         assert me.at_hand is not None
         purpose = "training" if me.progress.phase == "train" else "evaluation"
         phase, epoch, _ = me.position
-        key = f"vectors of {me.at_hand.split}, {purpose}, {phase} {epoch}"
+        split = me.at_hand.split
+        key = f"vectors of {split}, {purpose}, {phase} {epoch}, {self._layout(me, split)}"
         secret = secret_of(me)  # so that nothing of one run is taken for another's
-        place, what = digest(secret, key, rows), digest(secret, kind.name, steps)
-        book = self._book(me, me.at_hand.split)
+        place, what = digest(secret, key, rows), digest(secret, kind.name, self._under(), steps)
+        book = self._book(me, split)
         known = book.journal.left.get(place)
-        seen = self._seen.setdefault(key, np.zeros(len(me.splits[me.at_hand.split]), dtype=bool))
+        seen = self._seen.setdefault(key, np.zeros(len(me.splits[split]), dtype=bool))
         if (known is None and seen[rows].any()) or known not in (None, what):
             self._refuse(me, kind, f"in {purpose}, epoch {epoch + 1}, as other vectors")
         seen[rows] = True
@@ -203,20 +208,36 @@ class RowNoise:
 
     def _once(self, me: Party, kind: Kind, steps: Tensor, rows: Places) -> Tensor:
         """Its network is frozen, so the vector of a row is the same in the whole run: what left at
-        first leaves again. After a restart the same noise is on it."""
+        first leaves again. After a restart the same noise is on it, in whatever place it is."""
         assert me.at_hand is not None
         split = me.at_hand.split
-        purpose = "training" if split == "train" else "evaluation"
-        self._count(me, kind, purpose, f"vectors of {split}, once, {kind.name}")
+        if split not in self._once_named:
+            self._once_named[split] = self._counted_once(me, kind, split)
+        names = self._once_named[split]
         answers = self._answers.get(split)
         if answers is None or answers.shape[1] != steps.shape[1]:
             size = (len(me.splits[split]), steps.shape[1])
             answers = self._answers[split] = torch.full(size, math.nan, dtype=torch.float64)
         for number, row in enumerate(rows.tolist()):
             if answers[row, :1].isnan().any():
-                noise = self._noise(me, steps.shape[1:], "once", kind, f"{split} {row}")
+                noise = self._noise(me, steps.shape[1:], "once", kind, names[row].hex())
                 answers[row] = steps[number] + noise
         return answers[torch.from_numpy(rows)]
+
+    def _counted_once(self, me: Party, kind: Kind, split: str) -> list[bytes]:
+        """What each row is called by what is in it; those that have not left yet are booked."""
+        book, secret, inside = self._book(me, split), secret_of(me), me.splits[split].x.cpu()
+        names = [
+            digest(secret, "once", kind.name, str(record), row)
+            for record, row in zip(me.records(split).tolist(), inside, strict=True)
+        ]
+        new = [number for number, name in enumerate(names) if book.journal.left.get(name) is None]
+        if new:
+            purpose = "training" if split == "train" else "evaluation"
+            key = f"vectors of {split}, once, {digest(*(names[n] for n in new)).hex()}"
+            self._count(me, kind, purpose, key, np.array(new))
+            book.journal.left.put(*((names[n], names[n]) for n in new))
+        return names
 
     def _predicted(self, me: Party, kind: Kind, steps: Tensor, rows: Places) -> Tensor:
         """The same row under the same weights gets the same answer, and is counted once."""
@@ -225,7 +246,7 @@ class RowNoise:
         book = self._book(me, split)
         records, secret = me.records(split)[rows], secret_of(me, lasting=True)
         names = [
-            digest(secret, kind.name, self._weights, str(record), vector)
+            digest(secret, kind.name, self._under(), self._weights, str(record), vector)
             for record, vector in zip(records.tolist(), steps, strict=True)
         ]
         new = [number for number, name in enumerate(names) if book.journal.left.get(name) is None]
@@ -240,11 +261,26 @@ class RowNoise:
 
     def _noise(self, me: Party, shape: torch.Size, way: str, kind: Kind, context: str) -> Tensor:
         secret = secret_of(me, lasting=way == "lasting")
-        return self._drawn(shape, secret, json.dumps([way, kind.name, self.sigma, context]))
+        return self._drawn(
+            shape, secret, json.dumps([way, kind.name, self.sigma, self._under(), context])
+        )
 
     def _drawn(self, shape: torch.Size, secret: bytes, context: str) -> Tensor:
         """In steps of the grid."""
         return gaussian(shape, secret, context).mul_(self.sigma / self.grid).round_()
+
+    def _under(self) -> str:
+        """What else the noise depends on: with another one it is another release."""
+        return ""
+
+    def _layout(self, me: Party, split: str) -> str:
+        """Names the rows of a split in their order, and how batches are made of them: what is sent
+        again of the same is the same. Others decide which rows are common."""
+        if split not in self._layouts:
+            plan = me.schedule
+            batches = json.dumps([plan.seed, plan.batch_size, plan.batching, me.fewest])
+            self._layouts[split] = digest(batches, me.records(split)).hex()
+        return self._layouts[split]
 
     def _book(self, me: Party, split: str) -> Spendings:
         if split not in self._books:
@@ -252,22 +288,24 @@ class RowNoise:
             self._books[split] = me.journal.spendings(me.records(split))
         return self._books[split]
 
-    def _count(self, me: Party, kind: Kind, purpose: str, key: str) -> None:
-        """Book one vector of every record of the split, unless that is done; it must be planned."""
+    def _count(
+        self, me: Party, kind: Kind, purpose: str, key: str, some: Places | None = None
+    ) -> None:
+        """Book one vector of every record of the split, or of those at some positions, unless that
+        is done; it must be planned."""
         assert me.at_hand is not None
-        split = me.at_hand.split
-        book, start = self._book(me, split), f"vectors of {split}, "
-        if split not in self._keys:
-            keys = {str(entry["key"]) for entry in book.entries()}
-            self._keys[split] = {key for key in keys if key.startswith(start)}
-        keys = self._keys[split]
-        if key in keys:
+        if key in self._keys:
             return
-        planned = [one for one in keys if not one.startswith(f"{start}prediction")]
-        if len(planned) >= self.plan.releases:
-            self._refuse(me, kind, f"{len(planned)} times in this run")
-        book.book(key, self.spending, kind.name, purpose)
-        keys.add(key)
+        split = me.at_hand.split
+        book = self._book(me, split)
+        with book.journal.turn():
+            if not any(entry["key"] == key for entry in book.entries()):
+                spent = book.spent(keys=_of(book, split), positions=some, without="prediction")
+                times = sum(often for _, often in spent)
+                if times >= self.plan.releases:
+                    self._refuse(me, kind, f"{times} times in this run")
+                book.book(key, self.spending, kind.name, purpose, positions=some)
+        self._keys.add(key)
 
     def _refuse(self, me: Party, kind: Kind, how: str) -> None:
         often = "once" if self.plan.once else "once in an epoch"
@@ -303,11 +341,16 @@ def cut(x: Tensor, clip: float, grid: float) -> Tensor:
     return steps
 
 
+def _of(book: Spendings, split: str) -> str:
+    """How keys begin that speak of these rows: with ids, also when they were in another split."""
+    return "vectors of " if book.named else f"vectors of {split}, "
+
+
 def _gaussian(spent: list[tuple[Spending, int]]) -> list[tuple[Spending, int]]:
     return [(use, times) for use, times in spent if use.mechanism in accountant.NORMAL]
 
 
-def digest(*parts: str | bytes | Tensor | Places) -> bytes:
+def digest(*parts: str | bytes | Tensor | NDArray[Any]) -> bytes:
     """16 bytes of what was sent, or of where; with a secret among it, nobody else can make them."""
     found = hashlib.sha256()
     for part in parts:

@@ -61,6 +61,9 @@ class SumNoise(RowNoise):
         found = super().told()
         return found and {**found, "share": self._share, "colluding": self._colluding}
 
+    def _under(self) -> str:
+        return self._share.hex()
+
     def _drawn(self, shape: torch.Size, secret: bytes, context: str) -> Tensor:
         if not self._share:
             return torch.zeros(shape, dtype=torch.float64)
