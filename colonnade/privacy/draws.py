@@ -76,6 +76,13 @@ def threshold(epsilon: float, groups: int) -> int:
         return min(int(share * WORD), WORD - 1)
 
 
+def thresholds(epsilon: NDArray[np.float64], groups: int) -> NDArray[np.uint64]:
+    """The same for each record, of equally many groups."""
+    found, which = np.unique(epsilon, return_inverse=True)
+    table = [threshold(float(one), groups) for one in found]
+    return np.array(table, dtype=np.uint64)[which]
+
+
 def answered(stream: Keystream, epsilon: float, truth: Numbers, groups: Numbers) -> Numbers:
     """One answer for each record, a number below m.
 

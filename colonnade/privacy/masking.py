@@ -90,6 +90,11 @@ class Ring:
         whole = scaled.astype(np.int64).view(np.uint64)
         return whole if self.bits == 64 else whole.astype(np.uint32)
 
+    def holds(self, values: Tensor) -> bool:
+        """Whether all are whole multiples of its unit, so that `encode` rounds none of them."""
+        units = values.detach().double() * 2.0**self.fraction
+        return bool((units == units.round()).all())
+
     def decode(self, total: Elements) -> Tensor:
         """The sum as float32."""
         signed = total.view(np.int64 if self.bits == 64 else np.int32).astype(np.float64)

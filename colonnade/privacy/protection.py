@@ -84,7 +84,10 @@ class Protections:
             self.labels.epoch(me)
 
     def applied(self, me: Party, kind: Kind, value: Value) -> Value:
-        return value if self.rows is None else self.rows.applied(me, kind, value)
+        for part in (self.sums, self.rows):
+            if part is not None:
+                value = part.applied(me, kind, value)
+        return value
 
     def term(self, me: Party, kind: Kind, values: Tensor, senders: int) -> Tensor:
         return values if self.sums is None else self.sums.term(me, kind, values, senders)

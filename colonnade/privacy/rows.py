@@ -278,7 +278,7 @@ class RowNoise:
         again of the same is the same. Others decide which rows are common."""
         if split not in self._layouts:
             plan = me.schedule
-            batches = json.dumps([plan.seed, plan.batch_size, plan.batching, me.fewest])
+            batches = json.dumps([plan.seed, plan.batch_size, plan.batching])
             self._layouts[split] = digest(batches, me.records(split)).hex()
         return self._layouts[split]
 

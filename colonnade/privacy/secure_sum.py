@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from colonnade.errors import MaskError
 from colonnade.privacy import keys
 from colonnade.privacy.masking import Masks, Moment, Ring
 from colonnade.role.party import Party
@@ -67,10 +68,23 @@ class SecureSum:
             receiver.send(self.kind, values)
             return
         if self.me.protection is not None:
-            values = self.me.protection.term(self.me, self.kind, values, len(self.secrets))
+            values = self._protected(values, self.masks.ring)
         with self.me.timing("masking"):
             message = self.masks.mask(values, moment)
         receiver.send(self.kind, message)
+
+    def _protected(self, values: Tensor, ring: Ring) -> Tensor:
+        """With this sender's share of the noise, which must get into the ring as it is: were each
+        share rounded by itself, those that are small would be gone."""
+        assert self.me.protection is not None
+        term = self.me.protection.term(self.me, self.kind, values, len(self.secrets))
+        if term is not values and not ring.holds(term):
+            raise MaskError(
+                f"'{self.me.name}' does not send '{self.kind.name}': its noise has smaller steps "
+                f"than the 2^-{ring.fraction} of a masked number, and would be rounded off. Raise "
+                "protect.embedding_clip, or give masked numbers more bits for the fraction"
+            )
+        return term
 
     async def receive(
         self,

@@ -25,11 +25,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from colonnade.errors import ColonnadeError
 from colonnade.privacy.noise import words
 from colonnade.privacy.rows import Plan, RowNoise
 from colonnade.privacy.settings import Protect
 from colonnade.role.party import Party
-from colonnade.wire import Kind
+from colonnade.wire import Kind, Value
+from colonnade.wire.counting import RowsAtHand
 
 IN_SUM = "; in the sum alone"
 REACH = 10  # in σ, beyond which nothing is drawn: less than 2^-75 is lost
@@ -42,15 +44,26 @@ class SumNoise(RowNoise):
         super().__init__(protect, plan, booked=booked)
         self.claim += IN_SUM
         self._colluding, self._share = protect.colluding, self.sigma
+        self._added: RowsAtHand | None = None  # of which rows a term was made
+
+    def applied(self, me: Party, kind: Kind, value: Value) -> Value:
+        """A term, or a sum: refused unless its noise was added for the rows at hand."""
+        if kind.carries == "sums" and (me.at_hand is None or self._added is not me.at_hand):
+            raise ColonnadeError(
+                f"'{me.name}' does not send '{kind.name}': it is declared as a sum whose terms are "
+                "protected where they are added, and nothing has protected one of these rows. Add "
+                'up with SecureSum, or declare it with carries = "features"'
+            )
+        return value
 
     def term(self, me: Party, kind: Kind, values: Tensor, senders: int) -> Tensor:
         """Steps 1 and 2, with this sender's share."""
-        self._share = share(self.sigma, senders, self._colluding)
+        self._added, self._share = me.at_hand, share(self.sigma, senders, self._colluding)
         return self.released(me, kind, values)
 
     def own_term(self, me: Party, kind: Kind, values: Tensor, senders: int) -> Tensor:
         """The receiver's: with noise only where no sender but those who may collude has any."""
-        self._share = self.sigma if senders <= self._colluding else 0.0
+        self._added, self._share = me.at_hand, self.sigma if senders <= self._colluding else 0.0
         return self.released(me, kind, values)
 
     def named(self) -> str:
