@@ -132,18 +132,15 @@ class Release:
                     "anything cannot begin from nothing"
                 ]
             )
-        fitted = me.preparation
-        if self.epsilon and records and fitted is not None:
-            means, spreads = fitted.mean, fitted.std
-            if means.any() or (spreads != 1).any() or fitted.fill is not None:
-                raise ConfigError(
-                    [
-                        "epsilon is to cover whole records, and the mean and the spread of a "
-                        "column, which all rows are scaled by, depend on each of them: set "
-                        "[data] standardise = false, scale the columns by what is known of them, "
-                        "and fill in what is missing"
-                    ]
-                )
+        if self.epsilon and records and me.preparation is not None and not me.preparation.fixed:
+            raise ConfigError(
+                [
+                    "epsilon is to cover whole records, and the mean, the spread and the "
+                    "categories of a column, by which all rows are scaled or encoded, depend on "
+                    "each of them: set [data] standardise = false, scale the columns by what is "
+                    "known of them, give categories as numbers, and fill in what is missing"
+                ]
+            )
 
     async def prepare(self, me: Party, hub: Peer) -> None:
         """Write a checkpoint, and wait until all parties have: from then on nobody needs to begin
