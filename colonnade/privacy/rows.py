@@ -274,12 +274,8 @@ class RowNoise:
         return ""
 
     def _layout(self, me: Party, split: str) -> str:
-        """Names the rows of a split in their order, and how batches are made of them: what is sent
-        again of the same is the same. Others decide which rows are common."""
         if split not in self._layouts:
-            plan = me.schedule
-            batches = json.dumps([plan.seed, plan.batch_size, plan.batching])
-            self._layouts[split] = digest(batches, me.records(split)).hex()
+            self._layouts[split] = layout(me, split)
         return self._layouts[split]
 
     def _book(self, me: Party, split: str) -> Spendings:
@@ -325,6 +321,14 @@ class RowNoise:
 def scale(sigma: float, width: int) -> float:
     """Step 4: the power of two that makes the noise on a vector of this width no longer than 1."""
     return float(2.0 ** math.ceil(math.log2(max(1.0, sigma * math.sqrt(width)))))
+
+
+def layout(me: Party, split: str) -> str:
+    """Names the rows of a split in their order, and how batches are made of them: what is done
+    again with the same is the same. Others decide which rows are common."""
+    plan = me.schedule
+    batches = json.dumps([plan.seed, plan.batch_size, plan.batching])
+    return digest(batches, me.records(split)).hex()
 
 
 def cut(x: Tensor, clip: float, grid: float) -> Tensor:

@@ -13,6 +13,7 @@ may know in which one, so nothing is amplified by sampling.
 
 The noise comes from AES, under a key of this moment and this sum: a step that is done again after
 a crash takes the same noise and counts once. With another sum it is refused, after a restart too.
+A run that begins again on other rows counts them anew.
 
 **What is not covered.** How many rows there are, by what columns were scaled and the spread of
 numbers that are learnt count as known. Held-out rows choose nothing that leaves.
@@ -40,7 +41,7 @@ from colonnade.journal import Spending, Spendings
 from colonnade.privacy import accountant
 from colonnade.privacy.gradients import RecordGradients
 from colonnade.privacy.noise import MOST_SIGMAS, gaussian, secret_of
-from colonnade.privacy.rows import GRID, ROUNDING, digest
+from colonnade.privacy.rows import GRID, PREPARED, ROUNDING, digest, layout
 from colonnade.privacy.settings import MODEL_TAILS, Protect
 from colonnade.role.party import Party
 
@@ -77,12 +78,13 @@ class ModelNoise:
         self.grid = 2.0 ** math.floor(math.log2(self.sigma * GRID))
         self._me: Party | None = None
         self._spendings: Spendings | None = None
+        self._layout = ""  # which rows there are, and how batches are made of them
         self._keys: set[str] = set()  # booked in this run
         self._seen: dict[str, NDArray[np.bool_]] = {}  # rows that were trained on, by key
 
     def begin(self, me: Party) -> None:
         """The rows are known, and so are their names in the journal."""
-        self._me, self._spendings = me, None
+        self._me, self._spendings, self._layout = me, None, ""
         self._seen.clear()
         if self.plan.epochs and "train" in me.splits:
             self._check(me)
@@ -125,7 +127,7 @@ class ModelNoise:
             "clip": self.clip,
             "sigma": self.sigma,
             "releases": sum(times for _, times in here),
-            "claim": CLAIM,
+            "claim": CLAIM + PREPARED * (me.preparation is not None and not me.preparation.fixed),
         }
 
     # ---- a step --------------------------------------------------------------------------------
@@ -154,7 +156,8 @@ class ModelNoise:
         assert me.at_hand is not None
         phase, epoch, _ = me.position
         rows = np.arange(len(me.splits["train"]))[me.at_hand.rows]
-        key, secret = f"{KEYS}{name}, {phase} {epoch}", secret_of(me)
+        self._layout = self._layout or layout(me, "train")
+        key, secret = f"{KEYS}{name}, {phase} {epoch}, {self._layout}", secret_of(me)
         place, what = digest(secret, key, rows), digest(secret, name, total)
         book = self._book(me)
         known = book.journal.left.get(place)

@@ -36,20 +36,27 @@ def vector(person: str) -> Tensor:
     return nn.functional.normalize(torch.randn(WIDTH, generator=generator), dim=0) / 2
 
 
-def attempt(
-    place: Path, how: Protect, people: Sequence[str], split: str = "train", epochs: int = 3
-) -> Iterator[tuple[str, Tensor]]:
-    """One attempt of the run, with these people in common: who leaves, and as what."""
-    rows = {split: Split(torch.zeros(len(people), 3), None, torch.arange(len(people)))}
-    rows.setdefault("train", Split(torch.zeros(1, 3), None, torch.tensor([0])))
-    schedule, cpu = Schedule(seed=1, epochs=epochs, batch_size=4), torch.device("cpu")
+def party(place: Path, how: Protect, people: Sequence[str], split: str = "train") -> Party:
+    """One attempt of the run, with these people in common."""
+    rows = {split: Split(torch.ones(len(people), 3), None, torch.arange(len(people)))}
+    rows.setdefault("train", Split(torch.ones(1, 3), None, torch.tensor([0])))
+    schedule, cpu = Schedule(seed=1, epochs=3, batch_size=4), torch.device("cpu")
     me = Party("shop", "passive", Recipe(), schedule, rows, None, Task.of(("a", "b")), cpu)
     journal = Journal(place)
     me.journal = RunJournal(lambda: journal, RUN, people)
+    protect(me, how, {"optimizer": 3})
     me.keep("bottom", lambda: nn.Linear(3, WIDTH))
-    protect(me, how)
     assert me.protection is not None
     me.protection.begin(me)
+    return me
+
+
+def attempt(
+    place: Path, how: Protect, people: Sequence[str], split: str = "train"
+) -> Iterator[tuple[str, Tensor]]:
+    """Who leaves, and as what."""
+    me = party(place, how, people, split)
+    assert me.protection is not None
     for _ in me.epochs():
         for batch in me.batches() if split == "train" else me.rows(split):
             who = [people[row] for row in range(len(people))[: len(batch)]]
@@ -89,6 +96,25 @@ def test_what_leaves_again_on_other_common_rows_is_counted(missing: str, tmp_pat
             pass
     counts = Counter({who: booked(tmp_path, who) - len(sent) for who, sent in left.items()})
     assert min(counts.values()) >= 0
+
+
+def test_who_is_trained_on_again_with_other_common_rows_is_counted(tmp_path: Path) -> None:
+    trained = Counter[str]()
+    for people in (ALL, without("person 0"), without("person 5"), without("person 7")):
+        me = party(tmp_path, Protect(model_epsilon=1.0), people)
+        bottom = me.kept.modules()["bottom"]
+        optimizer = me.optimizer(bottom)
+        try:
+            for _ in me.epochs(count=1):
+                for batch in me.batches():
+                    optimizer.zero_grad()
+                    bottom(batch.x).square().mean().backward()
+                    optimizer.step()
+                    assert batch.rows is not None
+                    trained.update(people[row] for row in batch.rows.tolist())
+        except BudgetSpent:
+            pass
+    assert all(booked(tmp_path, who) >= times for who, times in trained.items())
 
 
 def test_two_people_in_one_place_do_not_share_noise(tmp_path: Path) -> None:

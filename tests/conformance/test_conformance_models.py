@@ -105,7 +105,7 @@ def test_what_is_spent_is_what_was_agreed_and_the_ledger_names_it(plain: Result)
     told = parties(plain)
     for noise in told.values():
         assert noise["epsilon"] == pytest.approx(20.0, rel=1e-6)
-        assert (noise["releases"], noise["claim"]) == (epochs, "per record")
+        assert noise["releases"] == epochs and noise["claim"].startswith("per record")
     rows = list(ledger.read(plain.path / "ledger.jsonl"))
     sent = [row for row in rows if row["kind"] in kinds]
     assert {row["sender"] for row in sent} == (set(told) if kinds else set())
