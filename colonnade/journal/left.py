@@ -4,7 +4,9 @@
     left.put(place, digest)  # before it leaves
 
 Both are 16 bytes of a keyed digest, so the file says nothing of any record. It is appended to, and
-a process that is killed loses nothing of it; a party among strangers also waits for its disk.
+a process that is killed loses nothing of it; a party among strangers also waits for its disk. Of
+several processes each knows what all have put: whoever puts what it did not find has looked in the
+same turn of the journal.
 """
 
 from __future__ import annotations
@@ -38,12 +40,19 @@ class Left:
                 os.ftruncate(self._file, len(data) - rest)
         except OSError as error:
             raise self._trouble(error) from error
-        for start in range(0, len(data) - ENTRY + 1, ENTRY):
-            middle = start + HALF
-            self._known[data[start:middle]] = data[middle : middle + HALF]
+        self._end = 0
+        self._take_in(data)
 
     def get(self, place: bytes) -> bytes | None:
-        return self._known.get(place)
+        """What is known, or was put by another process since."""
+        known = self._known.get(place)
+        try:
+            if known is None and (added := os.fstat(self._file).st_size - self._end) > 0:
+                self._take_in(os.pread(self._file, added, self._end))
+                known = self._known.get(place)
+        except OSError as error:
+            raise self._trouble(error) from error
+        return known
 
     def put(self, *entries: tuple[bytes, bytes]) -> None:
         try:
@@ -56,6 +65,13 @@ class Left:
         except OSError as error:
             raise self._trouble(error) from error
         self._known.update(entries)
+
+    def _take_in(self, data: bytes) -> None:
+        """Entries from the end of what is known; one without its end waits."""
+        for start in range(0, len(data) - ENTRY + 1, ENTRY):
+            middle = start + HALF
+            self._known[data[start:middle]] = data[middle : middle + HALF]
+            self._end += ENTRY
 
     def close(self) -> None:
         os.close(self._file)

@@ -196,14 +196,15 @@ class RowNoise:
         secret = secret_of(me)  # so that nothing of one run is taken for another's
         place, what = digest(secret, key, rows), digest(secret, kind.name, self._under(), steps)
         book = self._book(me, split)
-        known = book.journal.left.get(place)
-        seen = self._seen.setdefault(key, np.zeros(len(me.splits[split]), dtype=bool))
-        if (known is None and seen[rows].any()) or known not in (None, what):
-            self._refuse(me, kind, f"in {purpose}, epoch {epoch + 1}, as other vectors")
-        seen[rows] = True
-        if known is None:
-            self._count(me, kind, purpose, key)
-            book.journal.left.put((place, what))
+        with book.journal.turn():
+            known = book.journal.left.get(place)
+            seen = self._seen.setdefault(key, np.zeros(len(me.splits[split]), dtype=bool))
+            if (known is None and seen[rows].any()) or known not in (None, what):
+                self._refuse(me, kind, f"in {purpose}, epoch {epoch + 1}, as other vectors")
+            seen[rows] = True
+            if known is None:
+                self._count(me, kind, purpose, key)
+                book.journal.left.put((place, what))
         return steps + self._noise(me, steps.shape, "moment", kind, f"{place.hex()} {what.hex()}")
 
     def _once(self, me: Party, kind: Kind, steps: Tensor, rows: Places) -> Tensor:
@@ -231,12 +232,13 @@ class RowNoise:
             digest(secret, "once", kind.name, str(record), row)
             for record, row in zip(me.records(split).tolist(), inside, strict=True)
         ]
-        new = [number for number, name in enumerate(names) if book.journal.left.get(name) is None]
-        if new:
-            purpose = "training" if split == "train" else "evaluation"
-            key = f"vectors of {split}, once, {digest(*(names[n] for n in new)).hex()}"
-            self._count(me, kind, purpose, key, np.array(new))
-            book.journal.left.put(*((names[n], names[n]) for n in new))
+        with book.journal.turn():
+            new = [n for n, name in enumerate(names) if book.journal.left.get(name) is None]
+            if new:
+                purpose = "training" if split == "train" else "evaluation"
+                key = f"vectors of {split}, once, {digest(*(names[n] for n in new)).hex()}"
+                self._count(me, kind, purpose, key, np.array(new))
+                book.journal.left.put(*((names[n], names[n]) for n in new))
         return names
 
     def _predicted(self, me: Party, kind: Kind, steps: Tensor, rows: Places) -> Tensor:
@@ -249,11 +251,12 @@ class RowNoise:
             digest(secret, kind.name, self._under(), self._weights, str(record), vector)
             for record, vector in zip(records.tolist(), steps, strict=True)
         ]
-        new = [number for number, name in enumerate(names) if book.journal.left.get(name) is None]
-        if new:
-            key = f"vectors of {split}, prediction {digest(*(names[n] for n in new)).hex()}"
-            book.book(key, self.spending, kind.name, "prediction", positions=rows[new])
-            book.journal.left.put(*((names[n], names[n]) for n in new))
+        with book.journal.turn():
+            new = [n for n, name in enumerate(names) if book.journal.left.get(name) is None]
+            if new:
+                key = f"vectors of {split}, prediction {digest(*(names[n] for n in new)).hex()}"
+                book.book(key, self.spending, kind.name, "prediction", positions=rows[new])
+                book.journal.left.put(*((names[n], names[n]) for n in new))
         noise = [self._noise(me, steps.shape[1:], "lasting", kind, name.hex()) for name in names]
         return steps + torch.stack(noise)
 

@@ -160,14 +160,15 @@ class ModelNoise:
         key, secret = f"{KEYS}{name}, {phase} {epoch}, {self._layout}", secret_of(me)
         place, what = digest(secret, key, rows), digest(secret, name, total)
         book = self._book(me)
-        known = book.journal.left.get(place)
-        seen = self._seen.setdefault(key, np.zeros(len(me.splits["train"]), dtype=bool))
-        if (known is None and seen[rows].any()) or known not in (None, what):
-            self._refuse(me, f"in epoch {epoch + 1} of '{phase}', with other gradients")
-        seen[rows] = True
-        if known is None:
-            self._count(me, book, key)
-            book.journal.left.put((place, what))
+        with book.journal.turn():
+            known = book.journal.left.get(place)
+            seen = self._seen.setdefault(key, np.zeros(len(me.splits["train"]), dtype=bool))
+            if (known is None and seen[rows].any()) or known not in (None, what):
+                self._refuse(me, f"in epoch {epoch + 1} of '{phase}', with other gradients")
+            seen[rows] = True
+            if known is None:
+                self._count(me, book, key)
+                book.journal.left.put((place, what))
         context = json.dumps(["model", name, self.sigma, place.hex(), what.hex()])
         noise = gaussian(total.shape, secret, context).mul_(self.sigma)
         return noise.add_(total).div_(self.grid).round_().mul_(self.grid)

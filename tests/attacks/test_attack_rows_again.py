@@ -52,17 +52,22 @@ def party(place: Path, how: Protect, people: Sequence[str], split: str = "train"
 
 
 def attempt(
-    place: Path, how: Protect, people: Sequence[str], split: str = "train"
+    place: Path, how: Protect, people: Sequence[str], split: str = "train", later: float = 1.0
 ) -> Iterator[tuple[str, Tensor]]:
-    """Who leaves, and as what."""
+    """Who leaves, and as what.
+
+    later  what all vectors but those of the first batch are multiplied by
+    """
     me = party(place, how, people, split)
+    scale = 1.0
     assert me.protection is not None
     for _ in me.epochs():
         for batch in me.batches() if split == "train" else me.rows(split):
             who = [people[row] for row in range(len(people))[: len(batch)]]
             if batch.rows is not None:
                 who = [people[row] for row in batch.rows.tolist()]
-            value = torch.stack([vector(one) for one in who])
+            value = scale * torch.stack([vector(one) for one in who])
+            scale = later
             sent = me.protection.applied(me, EMBEDDING, value)
             assert isinstance(sent, Tensor)
             yield from zip(who, sent, strict=True)
@@ -136,3 +141,15 @@ def test_one_person_has_one_noise_in_whatever_place_and_split(tmp_path: Path) ->
         found = dict(attempt(tmp_path, FROZEN, without("person 0"), split))
         for who, sent in found.items():
             assert torch.equal(sent, first[who])
+
+
+def test_two_processes_of_one_run_do_not_send_two_things(tmp_path: Path) -> None:
+    """A hub calls two runs of one party alike, before either has counted anything. Each knows what
+    the other has sent, also what was sent since it began."""
+    first, second = (attempt(tmp_path, HOW, ALL, later=later) for later in (0.5, 0.9))
+    for _ in range(4):
+        (who, sent), (other, again) = next(first), next(second)
+        assert who == other and torch.equal(sent, again)
+    next(first)
+    with pytest.raises(BudgetSpent, match="other vectors"):
+        next(second)
