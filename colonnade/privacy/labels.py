@@ -50,8 +50,8 @@ STAGES = ((0.0, 0.6), (0.3, 1.0))
 STEPS = 1 << 16  # of the range of numbers, to which an answer is rounded
 GATHERED = "label prior"  # in Party.state
 CLAIM = (
-    "per label of training and validation rows, in all runs of the party together; test rows are "
-    "not covered"
+    "per label of training and validation rows, in all runs of the party together; rows that are "
+    "for tests in any run are not covered"
 )
 FEW, CHANGED = 5, 0.1  # labels, and their share, that may have been corrected since
 
