@@ -8,6 +8,7 @@ rows one by one, also for those of others' networks, and a role's lines stay as 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,53 @@ ADVICE = (
 )
 
 
+@dataclass(frozen=True)
+class Single:
+    """What each row adds to one gradient: (rows, …)."""
+
+    each: Tensor
+
+    def __len__(self) -> int:
+        return len(self.each)
+
+    def squares(self) -> Tensor:
+        """The squared L2 norm of each row's, float64."""
+        return self.each.flatten(1).square().sum(1, dtype=torch.float64)
+
+    def total(self, factors: Tensor) -> Tensor:
+        """Their sum with a factor for each row, float64."""
+        counted = self.each.flatten(1) * factors.to(self.each.dtype).unsqueeze(1)
+        return counted.sum(0, dtype=torch.float64).view(self.each.shape[1:])
+
+    def dense(self) -> Tensor:
+        return self.each
+
+
+@dataclass(frozen=True)
+class Outer:
+    """The same of a linear layer's weights: products of two vectors for each row, which need never
+    be written out."""
+
+    left: Tensor  # (rows, out)
+    right: Tensor  # (rows, in)
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def squares(self) -> Tensor:
+        left, right = (x.square().sum(1, dtype=torch.float64) for x in (self.left, self.right))
+        return left * right
+
+    def total(self, factors: Tensor) -> Tensor:
+        return (self.left.double() * factors.unsqueeze(1)).T @ self.right.double()
+
+    def dense(self) -> Tensor:
+        return self.left.unsqueeze(2) * self.right.unsqueeze(1)
+
+
+Each = Single | Outer
+
+
 class RecordGradients:
     """Of the parameters of one optimiser."""
 
@@ -40,7 +88,7 @@ class RecordGradients:
         self._owner, self._at_hand = owner, at_hand
         self._moment: object | None = None  # the rows whose gradients were found
         self._due = {id(p): p for p in parameters if p.requires_grad}
-        self._found: dict[int, Tensor] = {}  # (rows, …), by parameter
+        self._found: dict[int, Each] = {}  # by parameter
         self._compared: set[int] = set()  # parameters whose sum over rows was compared
         self._inside = False  # a layer is called from here
 
@@ -56,8 +104,8 @@ class RecordGradients:
         if concerned:
             module.register_forward_hook(_Apart(self._owner, name))
 
-    def take(self, rows: int) -> list[tuple[nn.Parameter, Tensor]]:
-        """Each parameter with a gradient, and what each row has added to it: (rows, …)."""
+    def take(self, rows: int) -> list[tuple[nn.Parameter, Each]]:
+        """Each parameter with a gradient, and what each row has added to it."""
         taken = []
         for known, parameter in self._due.items():
             if parameter.grad is None:
@@ -106,7 +154,8 @@ class RecordGradients:
             for key, each in of_rows(layer, own, inputs, gradient.detach()).items():
                 known = id(own[key])
                 before = self._found.get(known)
-                self._found[known] = each if before is None else before + each
+                both = each if before is None else Single(before.dense() + each.dense())
+                self._found[known] = both
         finally:
             self._inside = False
 
@@ -120,10 +169,11 @@ class RecordGradients:
                 ]
             )
 
-    def _compare(self, each: Tensor, parameter: nn.Parameter) -> None:
+    def _compare(self, each: Each, parameter: nn.Parameter) -> None:
         """Refuse weights that act in another way than through their layer."""
         assert parameter.grad is not None
-        summed = each.sum(0, dtype=torch.float64)
+        ones = torch.ones(len(each), dtype=torch.float64, device=parameter.device)
+        summed = each.total(ones)
         most = float((summed - parameter.grad).abs().max())
         if most > SAME * float(parameter.grad.abs().max()) + TINY:
             raise ColonnadeError(
@@ -168,13 +218,11 @@ def of_rows(
     own: Mapping[str, nn.Parameter],
     inputs: tuple[Tensor, ...],
     gradient: Tensor,
-) -> dict[str, Tensor]:
-    """What each row adds to the gradients of a layer's parameters: (rows, …), by name."""
+) -> dict[str, Each]:
+    """What each row adds to the gradients of a layer's parameters, by name."""
     if type(layer) is nn.Linear and gradient.dim() == 2:
-        single = {"bias": gradient}
-        if "weight" in own:
-            single["weight"] = gradient.unsqueeze(2) * inputs[0].unsqueeze(1)
-        return {key: single[key] for key in own}
+        found: dict[str, Each] = {"bias": Single(gradient), "weight": Outer(gradient, inputs[0])}
+        return {key: found[key] for key in own}
 
     def pulled(weights: Mapping[str, Tensor], gradient: Tensor, *row: Tensor) -> Tensor:
         output = functional_call(layer, dict(weights), tuple(x.unsqueeze(0) for x in row))
@@ -184,4 +232,4 @@ def of_rows(
     weights = {key: p.detach() for key, p in own.items()}
     ways = (None, 0, *[0] * len(inputs))
     each: dict[str, Tensor] = vmap(grad(pulled), in_dims=ways)(weights, gradient, *inputs)
-    return each
+    return {key: Single(one) for key, one in each.items()}

@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from colonnade.errors import BudgetSpent, ColonnadeError, ConfigError, Diverged
 from colonnade.journal import Spending, Spendings
 from colonnade.privacy import accountant
-from colonnade.privacy.gradients import RecordGradients
+from colonnade.privacy.gradients import Each, RecordGradients
 from colonnade.privacy.noise import MOST_SIGMAS, gaussian, secret_of
 from colonnade.privacy.rows import GRID, PREPARED, ROUNDING, digest, layout
 from colonnade.privacy.settings import MODEL_TAILS, Protect
@@ -226,24 +226,20 @@ class ModelNoise:
             )
 
 
-def clipped_sum(taken: list[tuple[nn.Parameter, Tensor]], clip: float, rows: int) -> Tensor:
+def clipped_sum(taken: list[tuple[nn.Parameter, Each]], clip: float, rows: int) -> Tensor:
     """Steps 1 and 2: (numbers,), float64, on the CPU.
 
     taken  what each row adds to the gradient of a mean over the rows, by parameter
     """
     if not taken:
         raise ColonnadeError("a step without gradients trains nothing: was backward() called?")
-    squares = torch.stack(
-        [each.flatten(1).square().sum(1, dtype=torch.float64) for _, each in taken]
-    )
+    squares = torch.stack([each.squares() for _, each in taken])
     norms = squares.sum(0).sqrt_().mul_(rows)  # (rows,): of each record's own gradient
     if not norms.isfinite().all():
         raise Diverged(
             "a record's gradient is NaN or infinite and cannot be clipped: the training has "
             "diverged; try a smaller lr"
         )
-    factors = (clip * (1 - ROUNDING) * rows / norms.clamp_(min=clip)).float()
-    sums = [
-        (each.flatten(1) * factors.unsqueeze(1)).sum(0, dtype=torch.float64) for _, each in taken
-    ]
+    factors = clip * (1 - ROUNDING) * rows / norms.clamp_(min=clip)
+    sums = [each.total(factors).flatten() for _, each in taken]
     return torch.cat(sums).cpu()
