@@ -99,9 +99,10 @@ class RecordGradients:
             own = {key: p for key, p in layer.named_parameters(recurse=False) if id(p) in self._due}
             if own:
                 concerned = True
-                self._refuse_batched(name, layer)
                 layer.register_forward_hook(partial(self._forward, name, own))
         if concerned:
+            for layer in module.modules():  # also those without weights
+                self._refuse_batched(name, layer)
             module.register_forward_hook(_Apart(self._owner, name))
 
     def take(self, rows: int) -> list[tuple[nn.Parameter, Each]]:
@@ -160,7 +161,7 @@ class RecordGradients:
             self._inside = False
 
     def _refuse_batched(self, name: str, layer: nn.Module) -> None:
-        if isinstance(layer, BATCHED):
+        if isinstance(layer, BATCHED) or getattr(layer, "track_running_stats", False):
             raise ConfigError(
                 [
                     f"protect.model_epsilon: the network '{name}' of '{self._owner}' has a layer "

@@ -203,6 +203,10 @@ def test_networks_in_which_rows_meet_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigError, match=r"BatchNorm1d.*norm = \"group\""):
         Trainer(tmp_path / "a", make=normed)
+    for name, layer in (("d", nn.BatchNorm1d(3, affine=False)),
+                        ("e", nn.InstanceNorm1d(3, track_running_stats=True))):  # fmt: skip
+        with pytest.raises(ConfigError, match="statistics of all rows would leave"):
+            Trainer(tmp_path / name, make=lambda layer=layer: nn.Sequential(mlp(), layer))
     with pytest.raises(ConfigError, match="a row changes what other rows get"):
         Trainer(tmp_path / "b", make=Mixing).train()
     with pytest.raises(ColonnadeError, match="not the whole of it"):
