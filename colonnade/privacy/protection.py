@@ -93,7 +93,11 @@ class Protections:
         return values if self.sums is None else self.sums.term(me, kind, values, senders)
 
     def own_term(self, me: Party, kind: Kind, values: Tensor, senders: int) -> Tensor:
-        return values if self.sums is None else self.sums.own_term(me, kind, values, senders)
+        if self.rows is None or self.sums is None:
+            return values
+        self.sums.note(me)
+        by = self.rows if of_rows(kind) else self.sums  # as the others protect theirs
+        return by.own_term(me, kind, values, senders)
 
     def named(self, kind: Kind) -> str:
         if self.sums is not None and kind.carries == "sums":

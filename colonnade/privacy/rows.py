@@ -97,6 +97,7 @@ class RowNoise:
         self.grid = 2.0 ** math.floor(math.log2(max(self.sigma * GRID, self.clip * FINEST)))
         self.claim = CLAIMS[protect.bottom]
         self.scale = 1.0  # what noisy vectors were divided by
+        self.colluding, self._share = protect.colluding, self.sigma  # its noise
         self._booked = booked
         self._me: Party | None = None
         self._books: dict[str, Spendings] = {}  # by split
@@ -123,8 +124,21 @@ class RowNoise:
         """What leaves instead of these vectors."""
         if not of_rows(kind) or not isinstance(value, Tensor):
             return value
-        noisy = self.released(me, kind, value)
-        self.scale = scale(self.sigma, value[:1].numel())
+        self._share = self.sigma
+        return self._scaled(self.released(me, kind, value))
+
+    def own_term(self, me: Party, kind: Kind, values: Tensor, senders: int) -> Tensor:
+        """What the receiver of so many senders' vectors adds to them before it tells the sum: with
+        noise only where no sender but those who may collude has any."""
+        self._share = self.sigma if senders <= self.colluding else 0.0
+        if not senders:  # nobody is told
+            flat = cut(values, self.clip, self.grid) * self.grid
+            return self._scaled(flat.reshape(values.shape).to(values.device, values.dtype))
+        return self._scaled(self.released(me, kind, values))
+
+    def _scaled(self, noisy: Tensor) -> Tensor:
+        """Step 4, alike for all that are added up: what covers one must not be scaled alone."""
+        self.scale = scale(self.sigma, noisy[:1].numel())
         return noisy / self.scale
 
     def released(self, me: Party, kind: Kind, value: Tensor) -> Tensor:
@@ -270,7 +284,9 @@ class RowNoise:
 
     def _drawn(self, shape: torch.Size, secret: bytes, context: str) -> Tensor:
         """In steps of the grid."""
-        return gaussian(shape, secret, context).mul_(self.sigma / self.grid).round_()
+        if not self._share:
+            return torch.zeros(shape, dtype=torch.float64)
+        return gaussian(shape, secret, context).mul_(self._share / self.grid).round_()
 
     def _under(self) -> str:
         """What else the noise depends on: with another one it is another release."""

@@ -43,7 +43,6 @@ class SumNoise(RowNoise):
     def __init__(self, protect: Protect, plan: Plan, *, booked: bool = True) -> None:
         super().__init__(protect, plan, booked=booked)
         self.claim += IN_SUM
-        self._colluding, self._share = protect.colluding, self.sigma
         self._added: RowsAtHand | None = None  # of which rows a term was made
 
     def applied(self, me: Party, kind: Kind, value: Value) -> Value:
@@ -58,21 +57,23 @@ class SumNoise(RowNoise):
 
     def term(self, me: Party, kind: Kind, values: Tensor, senders: int) -> Tensor:
         """Steps 1 and 2, with this sender's share."""
-        self._added, self._share = me.at_hand, share(self.sigma, senders, self._colluding)
-        return self.released(me, kind, values)
+        self.note(me)
+        self._share = share(self.sigma, senders, self.colluding)
+        return self._scaled(self.released(me, kind, values))
 
-    def own_term(self, me: Party, kind: Kind, values: Tensor, senders: int) -> Tensor:
-        """The receiver's: with noise only where no sender but those who may collude has any."""
-        self._added, self._share = me.at_hand, self.sigma if senders <= self._colluding else 0.0
-        return self.released(me, kind, values)
+    def note(self, me: Party) -> None:
+        """A term was made of the rows at hand."""
+        self._added = me.at_hand
 
     def named(self) -> str:
         """For the ledger."""
-        return f"clipped to {self.clip:g}, {self._share:.6g} of discrete noise of {self.sigma:.6g}"
+        divided = f", divided by {self.scale:g}" * (self.scale > 1)
+        noise = f"{self._share:.6g} of discrete noise of {self.sigma:.6g}"
+        return f"clipped to {self.clip:g}, {noise}{divided}"
 
     def told(self) -> dict[str, Any]:
         found = super().told()
-        return found and {**found, "share": self._share, "colluding": self._colluding}
+        return found and {**found, "share": self._share, "colluding": self.colluding}
 
     def _under(self) -> str:
         return self._share.hex()

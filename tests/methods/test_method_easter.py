@@ -22,6 +22,7 @@ from colonnade.methods import easter
 from colonnade.models import head, network
 from colonnade.privacy import masking
 from colonnade.privacy.masking import Masks, Moment
+from colonnade.privacy.rows import scale
 from colonnade.results.result import Result
 from colonnade.role import identity
 from colonnade.role.method import bind
@@ -860,7 +861,7 @@ def test_only_the_sum_carries_all_of_the_noise(tmp_path: Path) -> None:
     quiet = {"embedding_epsilon": 1e6, "simulate_noise_seed": 3}
     protected(tmp_path, "quiet", protect=quiet)
     clipped = recorded(tmp_path / "quiet", "global_embedding")["party1"][0]
-    noise = (noisy - clipped) * 4  # E is the mean of four
+    noise = 4 * (scale(told["sigma"], DIM) * noisy - clipped)  # E is the mean of four
     assert float(noise.std()) == pytest.approx(told["sigma"] * 1.5**0.5, rel=0.1)
 
 
