@@ -74,9 +74,12 @@ def keep(me: Party, rows: Tensor) -> None:
             )
     check_spread(me.name, me.splits, me.schedule, me.fewest)
     train = me.splits.get("train")
+    # Others choose which rows are common: where labels are protected, a refusal would tell of them.
+    hidden = me.protection is not None and me.protection.hides_labels
     if train is not None and train.y is not None:
         try:
-            check_labels(train.y, me.task.classes)
+            if not hidden:
+                check_labels(train.y, me.task.classes)
             check_weights(train.weights)
         except DataError as error:
             raise DataError(f"'{me.name}', of the {len(rows)} common rows: {error}") from error

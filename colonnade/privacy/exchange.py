@@ -102,7 +102,8 @@ def _left(me: Party, exchanges: Exchanges, spendings: Spendings, terms: Terms) -
         )
     spent = _gaussian(spendings)
     before = fsum(times / use.size**2 for use, times in spent)
-    total = accountant.noise_for(terms.epsilon, terms.delta, 1) ** -2
+    discrete = any(use.mechanism == "discrete" for use, _ in spent)
+    total = accountant.noise_for(terms.epsilon, terms.delta, 1, discrete=discrete) ** -2
     if total - before <= ROUNDING * total:
         raise BudgetSpent(
             f"the privacy budget is spent: '{me.name}' has released something of these rows in "
@@ -115,4 +116,4 @@ def _left(me: Party, exchanges: Exchanges, spendings: Spendings, terms: Terms) -
 
 def _gaussian(spendings: Spendings) -> list[tuple[Spending, int]]:
     """What tells of features; answers for labels tell of labels."""
-    return [one for one in spendings.spent() if one[0].mechanism == "gaussian"]
+    return [one for one in spendings.spent() if one[0].mechanism in accountant.NORMAL]

@@ -68,6 +68,10 @@ class Protections:
     models: ModelNoise | None = None
     planned: Planned = NOTHING  # what an organisation's limit is held against beforehand
 
+    @property
+    def hides_labels(self) -> bool:
+        return self.labels is not None
+
     def begin(self, me: Party) -> None:
         self._foresee(me)
         if self.labels is not None:

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 class Protection(Protocol):
     """All that protects one party in one run."""
 
+    @property
+    def hides_labels(self) -> bool:
+        """Whether nothing that others see may follow from a label itself."""
+        ...
+
     def begin(self, me: Party) -> None:
         """A role of this party begins, with the rows that it has now."""
         ...

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from colonnade.align import phase
 from colonnade.data import Split
 from colonnade.errors import DataError
 from colonnade.journal import Journal, RunJournal
 from colonnade.privacy.labels import LabelAnswers
+from colonnade.privacy.protection import protect
 from colonnade.privacy.settings import Protect
 from colonnade.role.party import Party
 from colonnade.role.recipe import Recipe, Schedule
@@ -63,3 +65,25 @@ def test_other_labels_are_still_noticed(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(DataError, match="not answers to"):
         patch.setattr("test_attack_answered_rows.TRUTH", shifted)
         answered(tmp_path, "2", np.arange(ROWS), 4.0)
+
+
+@pytest.mark.parametrize("protected", [True, False])
+def test_common_rows_of_one_class_begin_like_any_others(protected: bool, tmp_path: Path) -> None:
+    """Somebody brings the two rows of which it wants to know whether their labels are alike. That
+    all are of one class is an error only where labels may be told."""
+    few = torch.arange(40)
+    rows = {"train": Split(torch.zeros(40, 1), TRUTH[few], few)}
+    task, cpu = Task("multiclass", CLASSES), torch.device("cpu")
+    names = [f"row {row}" for row in few.tolist()]
+    me = Party("bank", "active", Recipe(), Schedule(0, 1, 4), rows, None, task, cpu, names=names)
+    journal = Journal(tmp_path)
+    me.journal = RunJournal(lambda: journal, "1", names)
+    if protected:
+        protect(me, Protect(label_epsilon=4.0))
+    alike = torch.tensor([3, 13, 23, 33])
+    if protected:
+        phase.keep(me, alike)
+        assert len(me.splits["train"]) == 4
+    else:
+        with pytest.raises(DataError, match="no row has the class"):
+            phase.keep(me, alike)
