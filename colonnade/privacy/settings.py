@@ -49,8 +49,9 @@ class Protect:
     # nothing through others' vectors, and each row's vector is the same in the whole run.
     # "private": they are trained within model_epsilon, which adds to that of the vectors
     bottom: Literal["trained", "frozen", "private"] = "trained"
-    # Of those whose masked vectors are added up, how many may tell the receiver their noise
-    colluding: Annotated[int, Bounds(least=0)] = 1
+    # Of those whose masked vectors are added up, how many may put together what they know. Each of
+    # them gets the sum and knows its own noise, so it is one at least
+    colluding: Annotated[int, Bounds(least=1)] = 1
     # In a simulation all noise follows from this number, so that a run repeats itself, and then
     # protects nobody. None: it is drawn afresh
     simulate_noise_seed: Annotated[int, Bounds(least=0)] | None = None

@@ -12,10 +12,13 @@ from covert import shop
 from torch import Tensor
 
 import colonnade
-from colonnade.errors import BudgetSpent, ColonnadeError, MaskError
+from colonnade import config
+from colonnade.errors import BudgetSpent, ColonnadeError, ConfigError, MaskError
 from colonnade.privacy.masking import MASKED
 from colonnade.privacy.protection import protect
+from colonnade.privacy.rows import Plan
 from colonnade.privacy.settings import Protect
+from colonnade.privacy.sums import SumNoise, share
 from colonnade.role.party import Party
 from colonnade.wire import Kind
 
@@ -92,3 +95,23 @@ def test_shares_that_a_ring_would_round_off_do_not_leave(tmp_path: Path) -> None
     with pytest.raises(MaskError, match=r"party.*masked_embedding.*embedding_clip"):
         colonnade.run(settings(0.1, **coarse), out=tmp_path / "coarse")
     colonnade.run(settings(0.1), out=tmp_path / "fine")
+
+
+@pytest.mark.parametrize("colluding", [0, 1, 2])
+@pytest.mark.parametrize("senders", [2, 3, 5])
+def test_a_sender_that_gets_the_sum_back_finds_all_of_the_noise(
+    senders: int, colluding: int, tmp_path: Path
+) -> None:
+    """Every sender gets the mean of all embeddings, and knows its own share of the noise. So one
+    colludes at least, with itself; it looks at another sender's vector, and at the receiver's."""
+    tree = settings(1.0)
+    tree["protect"]["colluding"] = colluding
+    try:
+        how = config.load(tree).protect
+    except ConfigError as error:
+        assert "colluding" in str(error)
+        return
+    noise = SumNoise(how, Plan.of(how, shop(tmp_path, "a1", 1, 30, {}).schedule, discrete=True))
+    known = max(how.colluding, 1)
+    unknown = max(senders - known, 1) * share(noise.sigma, senders, how.colluding) ** 2
+    assert unknown >= noise.sigma**2 * (1 - 1e-9)
