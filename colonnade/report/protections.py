@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 Told = Mapping[str, Any]
+OTHERS = "; with what all other runs have told of these rows under such noise"
 
 
 def sentences(result: Told) -> list[str]:
@@ -51,10 +52,7 @@ def _sums(told: Told) -> str:
 def _embeddings(told: Told, left: str = "vectors left") -> str:
     epsilon, planned, ever = (told[key] for key in ("epsilon", "planned", "all_runs"))
     early = f" of {_number(planned)} that were planned" if epsilon < 0.999 * planned else ""
-    more = (
-        f"; with what all other runs have told of these rows under such noise ε = {_number(ever)}"
-        * (ever > 1.001 * epsilon)
-    )
+    more = f"{OTHERS} ε = {_number(ever)}" * (ever > 1.001 * epsilon)
     return (
         f"{{whose}} {left} with ε = {_number(epsilon)}{early} at δ = {told['delta']:g} for "
         f"each row in this run (Gaussian noise, {told['claim']}){more}."
@@ -64,10 +62,7 @@ def _embeddings(told: Told, left: str = "vectors left") -> str:
 def _models(told: Told) -> str:
     epsilon, planned, ever = (told[key] for key in ("epsilon", "planned", "all_runs"))
     early = f" of {_number(planned)} that were planned" if epsilon < 0.999 * planned else ""
-    more = (
-        f"; with what all other runs have told of these rows under such noise ε = {_number(ever)}"
-        * (ever > 1.001 * epsilon)
-    )
+    more = f"{OTHERS} ε = {_number(ever)}" * (ever > 1.001 * epsilon)
     return (
         f"{{whose}} models were trained with ε = {_number(epsilon)}{early} at δ = "
         f"{told['delta']:g} for each training record in this run (clipped gradients, Gaussian "

@@ -34,7 +34,9 @@ def test_what_ended_early_and_what_earlier_runs_have_spent_is_said() -> None:
     part = EMBEDDINGS | {"epsilon": 5.25, "all_runs": 9.5, "claim": "per record"}
     (said,) = sentences(told(shop={"embeddings": part}))
     assert "ε = 5.25 of 8 that were planned at" in said and "per record" in said
-    assert said.endswith("; with what all other runs have told of these rows under such noise ε = 9.5.")
+    assert said.endswith(
+        "; with what all other runs have told of these rows under such noise ε = 9.5."
+    )
 
 
 @pytest.mark.parametrize("part", [{}, {"epsilon": "much"}, EMBEDDINGS | {"delta": None}])
