@@ -29,6 +29,7 @@ from colonnade.deploy import predict as member_predict
 from colonnade.deploy.reuse import found_in
 from colonnade.deploy.setup import Setup, check_data, prepare, read_rows
 from colonnade.errors import ColonnadeError, RunError
+from colonnade.report import protections
 from colonnade.results import predictions_csv
 from colonnade.results.observer import Observer, Traffic
 from colonnade.results.prediction import Truth
@@ -155,6 +156,9 @@ def main(arguments: argparse.Namespace) -> None:
     if result.accuracy is not None:
         console.print(report.summary([result.content]))
         console.print(Text(report.sentences(result.content)))
+    else:  # it is told no measures, and may know what it has spent
+        for said in protections.sentences(result.content):
+            console.print(Text(said))
     for warning in result.content["warnings"]:
         console.print(Text(f"warning: {warning}"))
     console.print(Text(f"\nresult  {result.path / 'result.json'}\nreport  {page}"), soft_wrap=True)

@@ -221,7 +221,7 @@ def _show(found: Mapping[str, Any], console: Console, *, quiet: bool) -> None:
     if not quiet:
         said = f"{found['party']}: journal {found['journal']}"
         if found["simulated"]:
-            said += "\na simulation: this counts for nobody"
+            said += "\na simulation: this counts for nobody; equal rows without ids are one record"
         console.print(Text(said), soft_wrap=True)
         if found["spent"]:
             console.print(_table(found))

@@ -81,7 +81,7 @@ def imitated(federation: Federation) -> Iterator[Problem]:
         yield (
             f"protect.simulate_noise_seed = {seed} in {federation.path}: all noise would follow "
             "from a number that everybody knows, and protect nobody",
-            "remove it: between strangers each party draws its own noise",
+            "remove it: between organisations each party draws its own noise",
         )
 
 

@@ -159,6 +159,8 @@ def _outlook(
         names = _of(known, ANSWERED)
         before = _answered(journal, names)
         note = f"labels: ε = {will.answer:g} of each row, once for all runs"
+        if limits.labels:
+            note += f", of {limits.labels:g} that the policy allows"
         if before.any():
             note += (
                 f"; {before.sum():,} of {len(names):,} rows were answered before, and lose nothing "

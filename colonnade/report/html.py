@@ -22,6 +22,7 @@ from colonnade.report import (
     plots,
     prose,
     protected,
+    protections,
     quality,
     reconstruction,
     traffic,
@@ -110,7 +111,7 @@ def _render(results: Sequence[Result], pictures: Sequence[reconstruction.Tiles])
 
 
 def _beside(others: list[str]) -> str:
-    return prose.names(others) if len(others) < 5 else prose.counted(len(others), "other run")
+    return units.names(others) if len(others) < 5 else prose.counted(len(others), "other run")
 
 
 def _run(result: Result, row: Overview, index: int) -> dict[str, Any]:
@@ -138,6 +139,7 @@ def _run(result: Result, row: Overview, index: int) -> dict[str, Any]:
         "flows": traffic.flows(result),
         "leak": label_leak(result),
         "answered": protected.labels(result),
+        "protected": protections.sentences(result),
         "spent": spent(result),
         "repeats": _repeats(result),
         "setup": timing["setup"],

@@ -20,6 +20,7 @@ from colonnade.report.overview import (
     per_party_accuracy,
     value,
 )
+from colonnade.report.units import names
 
 DATA = {
     "cifar10": "CIFAR-10",
@@ -71,8 +72,10 @@ def data_name(data: str) -> str:
 def sentences(result: Mapping[str, Any]) -> str:
     """What was run and with what result, in two or three sentences; and what protected whom."""
     told = f"{_who_did_what(result)}. {_aligned(result)}{_outcome(result)}{_flagged(result)}"
-    answered = protected.labels(result)
-    return " ".join([told, *protections.sentences(result), *([answered] if answered else [])])
+    said = [*protections.sentences(result), protected.labels(result)]
+    if (result.get("privacy") or {}).get("simulated"):
+        said.append("But all noise follows from simulate_noise_seed: nothing is protected.")
+    return " ".join(filter(None, [told, *said]))
 
 
 def _flagged(result: Mapping[str, Any]) -> str:
@@ -85,13 +88,6 @@ def _flagged(result: Mapping[str, Any]) -> str:
         f" A row is flagged as {units.plain(classes[positive])} from a probability of "
         f"{threshold:.3g} on."
     )
-
-
-def names(items: list[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    if len(items) < 2:
-        return "".join(items)
-    return f"{', '.join(items[:-1])} and {items[-1]}"
 
 
 def counted(number: int, noun: str) -> str:

@@ -32,17 +32,19 @@ def labels(result: Mapping[str, Any]) -> str:
 def _answered(told: Mapping[str, Mapping[str, Any]]) -> str:
     first = max(told.values(), key=lambda one: float(one["epsilon"]))
     whose = "labels" if len(told) == 1 else "each client's labels"
-    epsilon = f"ε = {first['epsilon']:.3g}"
-    kept = ""
+    epsilon, answers = f"ε = {first['epsilon']:.3g}", "noisy answers"
     if "kept" in first:
-        kept = f" (each rightly with a chance of {units.percent(first['kept'], 1)})"
+        answers = "random answers"
+        epsilon += f" (each is right with a probability of {units.percent(first['kept'], 1)})"
     asked = ""
     if first["epsilon"] != first["asked"]:
         asked = f"; ε = {first['asked']:.3g} was asked for, and earlier answers stay"
     return (
-        f"Training and validation {whose} were answered once for all runs, within {epsilon}{kept}"
-        f"{asked}: whatever others have seen, the odds of one label against another changed by at "
-        f"most a factor of {first['odds']:.3g} for them."
+        f"In place of training and validation {whose}, {answers} were used, drawn once for all "
+        f"runs within {epsilon}{asked}: whatever others have seen, the odds of one label against "
+        f"another changed by at most a factor of {first['odds']:.3g} for them. This is a guarantee "
+        "for labels, not for features. It does not cover rows that are for tests in any run, "
+        "whose labels measure how good predictions are."
     )
 
 
@@ -57,12 +59,12 @@ def _guessed(result: Mapping[str, Any], holders: set[str]) -> str:
     if not scores:
         return (
             " A party may train a network on answers and its own features, and guess labels with "
-            "it: that follows from the features, for rows that had no part as well, and is no "
-            "label that leaked."
+            "it, also of people who had no part in the training: that follows from features, and "
+            "is no label that leaked."
         )
     share, party = max(scores)
     return (
         f" With what it has learnt from answers, '{party}' predicts {units.percent(share, 1)} of "
-        "the test rows: that follows from features, for rows that had no part as well, and is no "
-        "label that leaked."
+        "the test rows rightly: that follows from features, also of people who had no part in the "
+        "training, and is no label that leaked."
     )

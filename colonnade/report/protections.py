@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from colonnade.report import units
+
 Told = Mapping[str, Any]
 OTHERS = "; with what all other runs have told of these rows under such noise"
+PREPARATION = "its share in the means, spreads and categories by which columns were prepared"
 
 
 def sentences(result: Told) -> list[str]:
@@ -23,9 +26,9 @@ def sentences(result: Told) -> list[str]:
             try:
                 text = of(protections[what])
             except (KeyError, TypeError, ValueError):  # each party speaks for itself
-                text = f"{{whose}} {what} are said to be protected, and not how."
-            said.setdefault(text, []).append(f"{party}'s")
-    return [text.replace("{whose}", " and ".join(parties)) for text, parties in said.items()]
+                text = f"The {what} of {{whom}} are said to be protected, and not how."
+            said.setdefault(text, []).append(party)
+    return [text.replace("{whom}", units.names(parties)) for text, parties in said.items()]
 
 
 def of_predictions(parties: Mapping[str, Told]) -> list[str]:
@@ -36,27 +39,49 @@ def of_predictions(parties: Mapping[str, Told]) -> list[str]:
             if what in told:
                 one = told[what]
                 text = (
-                    f"{{whose}} vectors left with ε = {_number(one['epsilon'])} at δ = "
+                    f"The vectors of {{whom}} left with ε = {_number(one['epsilon'])} at δ = "
                     f"{one['delta']:g} for the row that was predicted most often; the same row "
                     "under the same weights gets the same answer, and is counted once. With all "
                     f"runs ε = {_number(one['all_runs'])}."
                 )
-                said.setdefault(text, []).append(f"{party}'s")
-    return [text.replace("{whose}", " and ".join(names)) for text, names in said.items()]
+                said.setdefault(text, []).append(party)
+    return [text.replace("{whom}", units.names(parties)) for text, parties in said.items()]
 
 
 def _sums(told: Told) -> str:
-    return _embeddings(told, "vectors left, added up with others',")
+    return _embeddings(told, "left, added up with those of others,")
 
 
-def _embeddings(told: Told, left: str = "vectors left") -> str:
+def _embeddings(told: Told, left: str = "left") -> str:
     epsilon, planned, ever = (told[key] for key in ("epsilon", "planned", "all_runs"))
     early = f" of {_number(planned)} that were planned" if epsilon < 0.999 * planned else ""
     more = f"{OTHERS} ε = {_number(ever)}" * (ever > 1.001 * epsilon)
     return (
-        f"{{whose}} {left} with ε = {_number(epsilon)}{early} at δ = {told['delta']:g} for "
-        f"each row in this run (Gaussian noise, {told['claim']}){more}."
+        f"The vectors of {{whom}} {left} with ε = {_number(epsilon)}{early} at δ = "
+        f"{told['delta']:g} for each row in this run (Gaussian noise, {told['claim']}){more}."
+        f"{_meaning(str(told['claim']))}"
     )
+
+
+def _meaning(claim: str) -> str:
+    """What a claim covers and what not, for somebody who has not read the guide."""
+    if claim.startswith("per release"):
+        said = (
+            " This covers the row's own vectors. It does not cover what the networks have learnt "
+            "from the row, which shows in the vectors of other rows, too."
+        )
+    elif claim.startswith("per record"):
+        said = " This covers all that the vectors tell of the row"
+        if "preparation given" in claim:
+            said += f", but not {PREPARATION}"
+        said += "."
+        if "models added" in claim:
+            said += " What the network has learnt from the row adds the ε of the models."
+    else:
+        return ""
+    if "sum alone" in claim:
+        said += " It is about the sum of the vectors: each leaves only under a mask."
+    return f"{said} Labels are not part of it."
 
 
 def _models(told: Told) -> str:
@@ -64,9 +89,11 @@ def _models(told: Told) -> str:
     early = f" of {_number(planned)} that were planned" if epsilon < 0.999 * planned else ""
     more = f"{OTHERS} ε = {_number(ever)}" * (ever > 1.001 * epsilon)
     return (
-        f"{{whose}} models were trained with ε = {_number(epsilon)}{early} at δ = "
+        f"The models of {{whom}} were trained with ε = {_number(epsilon)}{early} at δ = "
         f"{told['delta']:g} for each training record in this run (clipped gradients, Gaussian "
-        f"noise, {told['releases']} epochs){more}."
+        f"noise, {told['releases']} epochs){more}. "
+        "This covers a record's features and its label, and nothing that leaves beside the models"
+        f"{f', nor {PREPARATION}' if 'preparation given' in told.get('claim', '') else ''}."
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from colonnade.report import plots, prose, units
+from colonnade.report import plots, units
 
 Result = Mapping[str, Any]  # a parsed result.json
 
@@ -90,7 +90,7 @@ def phases(wire: Mapping[str, Any]) -> str:
         for phase, word in words.items()
         if wire["by_phase"].get(phase, {}).get("messages")
     ]
-    return prose.names(found)
+    return units.names(found)
 
 
 def flows(result: Result) -> dict[str, Any]:

@@ -89,6 +89,13 @@ def shorten(text: object, length: int) -> str:
     return whole if len(whole) <= length else f"{whole[: length - 1 - end]}…{whole[-end:]}"
 
 
+def names(items: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    if len(items) < 2:
+        return "".join(items)
+    return f"{', '.join(items[:-1])} and {items[-1]}"
+
+
 def _three_digits(value: float) -> str:
     if value < 9.995:
         return f"{value:.2f}"

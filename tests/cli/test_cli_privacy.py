@@ -137,6 +137,20 @@ def test_a_journal_is_light(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "") and "ε = 2" in done.stdout
 
 
+def test_no_number_is_cut_off_on_a_narrow_screen(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    with closing(Journal(Path("kept"))) as journal:
+        records = journal.names([f"id{number}" for number in range(1234)])
+        mine = RunJournal(lambda: journal, "0f3c5e1d7a9b2c46").spendings(records)
+        noise = Spending("discrete", 0.9018)
+        mine.book("a", noise, "masked_embedding", "training", times=1234)
+    shown = said(capsys, "kept")
+    assert "times" in shown and "records" in shown and shown.count("1,234") >= 2
+    assert "σ/Δ = 0.9018" in shown
+
+
 def test_a_cut_journal_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     spend(Path("kept"), ["id1"])
     lines = Path("kept/journal.jsonl").read_text().splitlines(keepends=True)

@@ -79,7 +79,9 @@ def test_a_run_beyond_the_limit_is_a_problem(two: Two) -> None:
 def test_labels_that_were_answered_lose_nothing_more(two: Two) -> None:
     two.write(run={**RUN, "protect": PROTECT})
     policy(two, "bank", "gradient", labels=2.0)
-    assert spends(two.check("bank")) == "labels: ε = 2 of each row, once for all runs"
+    assert spends(two.check("bank")) == (
+        "labels: ε = 2 of each row, once for all runs, of 2 that the policy allows"
+    )
     with closing(Journal(two.folder / "kept")) as journal:
         run = RunJournal(lambda: journal, "3f").spendings(names(two, "bank", journal))
         rows = two.mine("bank").rows(federation.load(two.file))  # type: ignore[misc]

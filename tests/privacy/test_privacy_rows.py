@@ -420,7 +420,7 @@ def test_predictions_repeat_and_absence_is_measured_with_noise(tmp_path: Path) -
     trained = colonnade.load(tmp_path / "run")
     trained.predict()
     said = of_predictions(trained.protected)
-    assert len(said) == 1 and said[0].startswith("party2's and party3's vectors left with ε = ")
+    assert len(said) == 1 and said[0].startswith("The vectors of party2 and party3 left with ε = ")
     assert "the same answer, and is counted once" in said[0]
     assert np.array_equal(one["party1"].probabilities, other["party1"].probabilities)
     again = Journal(tmp_path / "run" / "journal" / "party2")

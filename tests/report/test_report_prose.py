@@ -132,18 +132,22 @@ def test_a_threshold_is_told() -> None:
 
 def test_protected_labels_are_told_with_what_a_passive_party_guesses() -> None:
     result = example(method="easter", everybody_predicts=True)
-    assert "answered" not in prose.sentences(result)
+    assert "answers" not in prose.sentences(result)
     said = {"epsilon": 2.0, "asked": 2.0, "kept": 0.451, "odds": 7.389}
     result["privacy"] = {"simulated": False, "parties": {"party1": {"labels": said}}}
     told = prose.sentences(result)
-    assert "within ε = 2 (each rightly with a chance of 45.1 %): whatever others have" in told
+    assert "within ε = 2 (each is right with a probability of 45.1 %): whatever others" in told
+    assert "a guarantee for labels, not for features. It does not cover rows that are for" in told
     assert "by at most a factor of 7.39 for them." in told
     best = max(v for p, v in result["metrics"]["test"]["per_party"].items() if p != "party1")
-    assert f"predicts {100 * best:.1f} % of the test rows" in told
+    assert f"predicts {100 * best:.1f} % of the test rows rightly" in told
     said |= {"asked": 0.5}
     assert "ε = 0.5 was asked for" in prose.sentences(result)
     plain = example()
     plain["privacy"] = result["privacy"]
     assert "may train a network on answers" in prose.sentences(plain)
+    assert "nothing is protected" not in prose.sentences(plain)
+    plain["privacy"]["simulated"] = True
+    assert prose.sentences(plain).endswith("simulate_noise_seed: nothing is protected.")
     del said["odds"]
     assert "Labels are said to be protected, and not how." in prose.sentences(plain)
