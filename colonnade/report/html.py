@@ -127,7 +127,8 @@ def _run(result: Result, row: Overview, index: int) -> dict[str, Any]:
         "method": prose.about(result)["title"],
         "data": result["data"] | {"title": prose.data_name(result["data"]["name"])},
         "runtime": result["runtime"],
-        "sentences": prose.sentences(result),
+        "sentences": prose.story(result),
+        "guarantees": prose.guarantees(result),
         "stages": _stages(result),
         "quality": quality.view(result, f"run{index + 1}"),
         "stopping": result.get("stopping"),
@@ -381,7 +382,8 @@ def _without_none(value: Any) -> Any:
 
 
 def _unbroken(text: str) -> str:
-    """A number and its unit stay on one line."""
+    """A number and its unit, or its letter, stay on one line."""
+    text = re.sub(r"(?<=[εδ]) = (?=\d)", "\u00a0=\u00a0", text)
     return re.sub(r"(?<=\d) (?=(%|[dkMGTP]?B|ms|s|min|h)\b|%)", "\u00a0", text)
 
 

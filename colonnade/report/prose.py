@@ -71,11 +71,20 @@ def data_name(data: str) -> str:
 
 def sentences(result: Mapping[str, Any]) -> str:
     """What was run and with what result, in two or three sentences; and what protected whom."""
-    told = f"{_who_did_what(result)}. {_aligned(result)}{_outcome(result)}{_flagged(result)}"
+    return " ".join(filter(None, [story(result), guarantees(result)]))
+
+
+def story(result: Mapping[str, Any]) -> str:
+    """What was run and with what result."""
+    return f"{_who_did_what(result)}. {_aligned(result)}{_outcome(result)}{_flagged(result)}"
+
+
+def guarantees(result: Mapping[str, Any]) -> str:
+    """What protected whom, and what of that is covered; empty where nothing was asked for."""
     said = [*protections.sentences(result), protected.labels(result)]
-    if (result.get("privacy") or {}).get("simulated"):
+    if any(said) and (result.get("privacy") or {}).get("simulated"):
         said.append("But all noise follows from simulate_noise_seed: nothing is protected.")
-    return " ".join(filter(None, [told, *said]))
+    return " ".join(filter(None, said))
 
 
 def _flagged(result: Mapping[str, Any]) -> str:

@@ -148,7 +148,7 @@ def test_no_number_is_cut_off_on_a_narrow_screen(
         mine.book("a", noise, "masked_embedding", "training", times=1234)
     shown = said(capsys, "kept")
     assert "times" in shown and "records" in shown and shown.count("1,234") >= 2
-    assert "σ/Δ = 0.9018" in shown
+    assert "discrete, σ = 0.9018 Δ" in shown
 
 
 def test_a_cut_journal_is_said(capsys: pytest.CaptureFixture[str]) -> None:

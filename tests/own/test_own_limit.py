@@ -77,6 +77,7 @@ def test_a_second_run_and_a_prediction_of_the_same_rows(
     own = organisations(tmp_path)
     code, said = ended(tmp_path, own, out="first")
     assert code == 0, said
+    assert "The vectors of shop left with ε = 8 at δ = 1e-05" in said  # it is told no measures
     assert embeddings(tmp_path / "first" / "shop" / "ledger.jsonl") > 0
     words = ["privacy", str(tmp_path / "shop.csv"), "--id", "customer", "--name", "shop"]
     words += ["--federation", str(tmp_path / "federation.toml")]
