@@ -228,7 +228,7 @@ def of_rows(kind: Kind) -> bool:
 
 def _why_not(kind: Kind) -> str:
     """Why a Kind that leaves cannot be let go, or protected; empty: it can."""
-    if kind.about == "nothing":
+    if kind.about == "nothing" and kind.carries not in ("features", "models"):
         return ""
     if not kind.carries:
         return (

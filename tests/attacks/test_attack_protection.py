@@ -142,3 +142,10 @@ def test_with_the_same_noise_they_train_and_each_has_counted(
     part = field.result("party2")["privacy"]["parties"]["party2"]["embeddings"]
     assert part["epsilon"] == pytest.approx(8.0, rel=1e-6)
     assert part["all_runs"] == pytest.approx(8.0, rel=1e-6)
+
+
+@pytest.mark.parametrize("carries", ["features", "models"])
+def test_features_that_are_said_to_speak_of_nothing_are_not_let_go(carries: Any) -> None:
+    """A method's file declares both: what a Kind carries decides."""
+    both = Kind("both", ("batch", "dim"), reveals="features", about="nothing", carries=carries)
+    assert "'both'" in " ".join(Protect(embedding_epsilon=8.0).problems([EMBEDDING, both], "own"))
