@@ -69,6 +69,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "adptvfedconv": {"pretrain_epochs": 1, "finetune_epochs": 1, "chunk": 300},
         "evaluate_every": 1,
     },
+    "jovefl": {"epochs": 3, "checkpoint": {"epochs": 1}},
     "fedemb": {
         "model_options": {"hidden": [64, 12, 10]},
         "fedemb": {"groups": 250, "server_epochs": 1},
@@ -102,6 +103,18 @@ CASES = {
         {"protect": {"embedding_epsilon": 8.0}},
         {"protect": {"embedding_epsilon": 1e9}},
     ),
+    "sums of shares": Case(
+        "easter",
+        "global_embedding",
+        {"protect": {"embedding_epsilon": 8.0}, "easter": {"mask": "prg"}},
+        {"protect": {"embedding_epsilon": 1e6}, "easter": {"mask": "prg"}},
+    ),
+    "heads": Case(
+        "jovefl",
+        "head",
+        {"protect": {"model_epsilon": 0.05}},
+        {"protect": {"model_epsilon": 1e6}},
+    ),
     "feature maps": Case(
         "adptvfedconv",
         "maps",
@@ -124,12 +137,16 @@ CASES = {
 
 
 def first(tree: dict[str, Any], kind: str, out: Path) -> Tensor:
-    """The first message of a Kind in a run."""
+    """The first message of a Kind in a run; of models, which are still all alike then, the last one
+    and its largest tensor."""
     colonnade.run(tree | {"record": [kind]}, out=out)
     messages: dict[str, Tensor] = {}
     for file in (out / "record").glob(f"{kind}-*.safetensors"):
         messages |= load_file(file)
-    return messages[min(messages)].double()
+    chosen = max(messages) if kind == "head" else min(messages)
+    number = chosen.partition("/")[0]
+    parts = [value for name, value in messages.items() if name.startswith(number)]
+    return max(parts, key=Tensor.numel).double()
 
 
 def without(exact: Tensor, noisy: Tensor) -> Tensor:
@@ -145,7 +162,7 @@ def test_the_same_run_again_has_other_noise(name: str, tmp_path: Path) -> None:
         without(exact, first(case.tree(case.noise), case.kind, tmp_path / where))
         for where in ("real", "attacker")
     )
-    assert real.numel() > 2500 and float(real.std()) > 0.01
+    assert real.numel() > 1000 and float(real.std()) > 0.01
     explained = float(torch.stack([real.flatten(), made.flatten()]).corrcoef()[0, 1]) ** 2
     assert explained <= MOST
 
