@@ -134,7 +134,8 @@ def check_protect(protect: Protect, method: Method, options: Any, problems: list
         if method.roles[role].trains is None
         for kind in method.sent_by(role, options, 2)
     ]
-    problems += protect.problems(list(sent.values()), method.name, by_untold)
+    own = hasattr(options, "epsilon") and hasattr(options, "delta")  # fedemb, vfedtrans
+    problems += protect.problems(list(sent.values()), method.name, by_untold, own=own)
     for role in roles if protect.model_epsilon else ():
         try:
             method.trained_by(role, options, 1)

@@ -72,11 +72,17 @@ class Protect:
         return [] if self.simulate_noise_seed is None else [SIMULATED]
 
     def problems(
-        self, sent: Sequence[Kind], method: str, untold: Collection[str] = ()
+        self,
+        sent: Sequence[Kind],
+        method: str,
+        untold: Collection[str] = (),
+        *,
+        own: bool = False,
     ) -> list[str]:
         """What is wrong with it in a run of this method, in which parties send these Kinds.
 
         untold  the names of those whose senders do not say by which optimisers they train
+        own     whether the method has an option `epsilon` of its own
         """
         found = []
         low_high = self.label_range
@@ -86,7 +92,7 @@ class Protect:
                 "such as [0, 100]"
             )
         if self.embedding_epsilon:
-            found += self._unprotected(sent, method)
+            found += self._unprotected(sent, method, own)
         if self.embedding_epsilon and self.delta <= 2 * TAILS:
             found.append(f"protect.delta = {self.delta:g}: at least {4 * TAILS:.1g}")
         if self.bottom == "frozen":
@@ -206,18 +212,25 @@ class Protect:
             ]
         return []
 
-    def _unprotected(self, sent: Sequence[Kind], method: str) -> list[str]:
+    def _unprotected(self, sent: Sequence[Kind], method: str, own: bool) -> list[str]:
         """Why row vectors of a method cannot be protected."""
         where = f"protect.embedding_epsilon = {self.embedding_epsilon:g}"
         told = [kind for kind in sent if kind.carries in ("features", "sums")]
         if not told and not any(kind.carries == "" for kind in sent):
             return [f"{where}: {method} sends no vectors of rows, so there is nothing to protect"]
-        return [
+        found = [
             f"{where}: '{kind.name}' of {method} {why}. Omit embedding_epsilon, or take a method "
             "whose vectors of rows can be protected, such as splitnn"
             for kind in sent
             if not (kind.carries == "models" and self.model_epsilon) and (why := _why_not(kind))
         ]
+        if found and own:
+            return [
+                f"{where}: {method} does not send one plain vector for each row. "
+                f"Omit embedding_epsilon, and set [{method}] epsilon, which is for what it sends; "
+                "or take a method whose vectors of rows can be protected, such as splitnn"
+            ]
+        return found
 
 
 def of_rows(kind: Kind) -> bool:

@@ -361,6 +361,14 @@ def test_what_would_not_protect_is_refused(changes: dict[str, Any], match: str) 
         colonnade.run(tree(**changes))
 
 
+@pytest.mark.parametrize("method", ["fedemb", "vfedtrans"])
+def test_a_method_with_an_epsilon_of_its_own_is_told_of_it(method: str) -> None:
+    with pytest.raises(ConfigError) as told:
+        colonnade.run(tree(method, embedding_epsilon=8.0))
+    (said,) = [text for text in told.value.problems if "embedding_epsilon" in text]
+    assert f"set [{method}] epsilon" in said and "declare" not in said
+
+
 def test_frozen_needs_a_method_without_a_network_behind_the_vectors() -> None:
     wrong = tree("easter", embedding_epsilon=8.0, bottom="frozen")
     wrong["easter"] = {"mask": "none", "stand_in": "present"}
