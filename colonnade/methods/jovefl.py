@@ -31,7 +31,7 @@ communication, "data" one network on the union of the views, "networks" FedAvg o
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from torch import Tensor
@@ -39,55 +39,35 @@ from torch import Tensor
 from colonnade.errors import ConfigError, MethodError, unknown
 from colonnade.methods.parts import aggregation, masked_heads, optimizers, participation, rates
 from colonnade.methods.parts.chains import (
-    ALONE,
     MEASURES,
+    ONE_HEAD,
     SHARED,
     Chain,
     chains_of,
+    pairs_of,
     predicted,
     score_all,
+    why_judged,
 )
 from colonnade.methods.parts.coded import ClientEnd, Coding, ServerEnd, check_answer
+from colonnade.methods.parts.head_messages import (
+    GLOBAL,
+    KINDS,
+    client_sends,
+    head_kind,
+    server_sends,
+)
 from colonnade.methods.parts.merging import Merging, check_alike, weight_of
 from colonnade.methods.parts.options import bounded, group
 from colonnade.methods.parts.scoring import logits_of, require_held_out, require_rows
-from colonnade.models.divided import Division, Pair, Way
-from colonnade.privacy import keys
+from colonnade.models.divided import Division, Way
 from colonnade.privacy.secure_sum import SecureSum
 from colonnade.role import stopping
 from colonnade.role.method import About, Learning, Membership, Method, Network, Role, RowRules
 from colonnade.role.party import Party
-from colonnade.role.seeds import derive
-from colonnade.wire import Kind, Peer
+from colonnade.wire import Peer
 
-HEAD = Kind(
-    "head",
-    None,
-    reveals="what θ_i learnt from the sender's rows",
-    dtype="any",
-    late=True,
-    carries="models",
-)
-GLOBAL = Kind(
-    "global_head",
-    None,
-    reveals="what all heads are together",
-    dtype="any",
-    late=True,
-    carries="models",
-)
-MASKED_HEAD = replace(
-    HEAD,
-    name="masked_head",
-    reveals="θ_i only within the sum over all clients; the sender's rows and layers",
-    randomised=True,
-    host=True,
-)
 SERVER = "server"
-ONE_HEAD = (
-    "All clients need one θ: with a cut the same model and width behind it, else [jovefl] dim and "
-    "hidden say what it is"
-)
 
 
 @dataclass(frozen=True)
@@ -139,8 +119,6 @@ class JoVeFL:
     def __post_init__(self) -> None:
         bounded(self, "every", least=1)
         bounded(self, "prox", least=0)
-        if any(not seconds > 0 for seconds in self.pace.values()):
-            raise ValueError(f"pace = {dict(self.pace)}: give seconds above 0")
         masked_heads.check(self)
         for part in (Division, Merging, Coding, participation.Participation, rates.Rates):
             group(self, part)  # each checks its own
@@ -155,7 +133,7 @@ async def client(me: Party, servers: list[Peer], clients: list[Peer], cfg: JoVeF
         require_rows(me, cfg.judge, why)
     total = None
     if cfg.secure:
-        total = await masked_heads.agreed(me, servers[0], clients, SERVER, MASKED_HEAD)
+        total = await masked_heads.agreed(me, servers[0], clients, SERVER)
     for epoch in me.epochs():
         if me.position[2] == 0:  # else a resumed run goes on in the middle of an epoch
             await begin_epoch(me, servers, chains, cfg, epoch, total)  # 1. to 4.
@@ -224,8 +202,7 @@ def head_message(
     about = weight_of(me, cfg.every) | {"buffers": buffers}
     about |= {key: me.state[key] for key in ("accuracy", "loss") if key in me.state}
     if total is not None:
-        start = {"leaves": False, "number": number, "base": me.state.get("base", 0)}
-        return start | about | masked_heads.masked(me, total, parameters, buffers)
+        return masked_heads.message(me, total, number, parameters, **about)
     return client_end(me, cfg).message(number, parameters, **about)
 
 
@@ -266,7 +243,7 @@ async def server(me: Party, clients: list[Peer], cfg: JoVeFL) -> None:
     end = ServerEnd(group(cfg, Coding, seed=me.schedule.seed), me.state, me.device)
     total = None
     if cfg.secure:
-        total = await masked_heads.agreed(me, None, clients, SERVER, MASKED_HEAD)
+        total = await masked_heads.agreed(me, None, clients, SERVER)
     for epoch in me.epochs(count=rules.most_rounds(me.schedule.epochs, len(clients))):
         if rules.in_step and epoch % cfg.every and epoch < me.schedule.epochs:
             continue  # all clients are between two rounds
@@ -277,8 +254,7 @@ async def server(me: Party, clients: list[Peer], cfg: JoVeFL) -> None:
                 me.enough()
             continue
         if total is not None:  # 2. θ := mean of the θ_i
-            parameters = masked_heads.mean_of(me, total, clients, heads)
-            me.state["head"] = {"parameters": parameters, "buffers": {}}
+            masked_heads.merge(me, total, clients, heads)
         else:
             came = end.hear(heads)
             check_alike(came, heads, ONE_HEAD, me.state.get("head"))
@@ -308,50 +284,8 @@ async def server_predict(me: Party, cfg: JoVeFL, split: str) -> None:
 # ---- what the algorithm works with ---------------------------------------------------------------
 
 
-def models_of(me: Party, cfg: JoVeFL, prefix: str = "") -> Pair:
-    """ξ_i and θ_i. All θ_i begin alike, whatever ξ_i is."""
-    whole = cfg.share == "data" and cfg.fit in ("resize", "canvas")  # the views already are
-    division = group(cfg, Division, fit="none" if whole else cfg.fit)
-    owner = "" if cfg.same_start or cfg.share == "networks" else me.name
-
-    def drawn(*purpose: str) -> Pair:
-        model, options = me.recipe.model, me.recipe.model_options
-        seed, classes = derive(me.schedule.seed, *purpose), me.task.outputs
-        return division.drawn(seed, model, options, me.shape, classes, me.view, me.name)
-
-    embed = me.keep(f"{prefix}embedding", lambda: drawn("embedding", owner)[0])
-    return embed, me.keep(f"{prefix}head", lambda: drawn("head")[1])
-
-
-def pairs_of(me: Party, cfg: JoVeFL) -> dict[str, Pair]:
-    return {name: models_of(me, cfg, prefix) for name, prefix in networks(cfg).items()}
-
-
 def client_end(me: Party, cfg: JoVeFL) -> ClientEnd:
     return ClientEnd(group(cfg, Coding, seed=me.schedule.seed), me.name, me.state, me.device)
-
-
-def networks(cfg: JoVeFL) -> dict[str, str]:
-    """A client's networks, and what the names of their parts begin with."""
-    insured = cfg.adopt == "insured" and cfg.share in ("heads", "networks")
-    return {SHARED: ""} | ({ALONE: "alone "} if insured else {})
-
-
-def why_judged(cfg: JoVeFL) -> str:
-    """Which option decides by held-out rows; empty: none does."""
-    if cfg.rate == "plateau":
-        return "jovefl.rate = 'plateau'"
-    return f"jovefl.adopt = '{cfg.adopt}'" if ALONE in networks(cfg) else ""
-
-
-def head_kind(cfg: JoVeFL) -> Kind:
-    return MASKED_HEAD if cfg.secure else HEAD
-
-
-def talks(cfg: JoVeFL, kind: Kind) -> tuple[Kind, ...]:
-    if cfg.share not in ("heads", "networks"):
-        return ()
-    return (kind, *keys.KINDS) if cfg.secure else (kind,)
 
 
 def trained_before_sent(cfg: JoVeFL, epochs: int) -> dict[str, int]:
@@ -386,21 +320,10 @@ METHOD = Method(
     summary="different views, own labels: only the prediction heads are averaged",
     options=JoVeFL,
     roles={
-        "client": Role(
-            client,
-            client_predict,
-            sends=lambda cfg, _: talks(cfg, head_kind(cfg)),
-            trains=trained_before_sent,
-        ),
-        "server": Role(
-            server,
-            server_predict,
-            features=False,
-            rows=False,
-            sends=lambda cfg, _: talks(cfg, GLOBAL),
-        ),
+        "client": Role(client, client_predict, sends=client_sends, trains=trained_before_sent),
+        "server": Role(server, server_predict, features=False, rows=False, sends=server_sends),
     },
-    kinds=(HEAD, MASKED_HEAD, GLOBAL, *keys.KINDS),
+    kinds=KINDS,
     cast=cast,
     rows=RowRules(
         aligned=lambda cfg: False, own_labels=True, pooled=lambda cfg: cfg.share == "data"

@@ -26,9 +26,10 @@ from colonnade.errors import ConfigError, DataError, DataMissing, MethodError
 from colonnade.methods import jovefl
 from colonnade.methods.jovefl import JoVeFL
 from colonnade.methods.parts import participation
-from colonnade.methods.parts.chains import Chain
+from colonnade.methods.parts.chains import Chain, models_of, why_judged
 from colonnade.methods.parts.coded import ServerEnd
 from colonnade.methods.parts.compression import Scalar
+from colonnade.methods.parts.head_messages import GLOBAL, HEAD
 from colonnade.methods.parts.scoring import logits_of
 from colonnade.partition import cut
 from colonnade.report import load_schema
@@ -94,11 +95,11 @@ class Seen:
 
     def up(self, name: str = "") -> list[Message]:
         """Heads, without the last words."""
-        heads = [m for m in self.messages if m.kind is jovefl.HEAD and not told(m)["leaves"]]
+        heads = [m for m in self.messages if m.kind is HEAD and not told(m)["leaves"]]
         return [m for m in heads if not name or m.sender == name]
 
     def down(self, name: str = "") -> list[Message]:
-        answers = [m for m in self.messages if m.kind is jovefl.GLOBAL]
+        answers = [m for m in self.messages if m.kind is GLOBAL]
         return [m for m in answers if not name or m.receiver == name]
 
     def rounds(self) -> dict[int, dict[str, Message]]:
@@ -238,7 +239,7 @@ def by_hand(tree: dict[str, Any]) -> dict[str, Hand]:
 def _by_hand(options: JoVeFL, parties: dict[str, Party]) -> dict[str, Hand]:
     hands: dict[str, Hand] = {}
     for name, party in parties.items():
-        embed, head = jovefl.models_of(party, options)
+        embed, head = models_of(party, options)
         shared = nn.ModuleList([embed, head]) if options.share == "networks" else head
         hands[name] = Hand(embed, head, shared, [], party, [])
         hands[name].optimizers = [sgd(hands[name], True), sgd(hands[name], False)]
@@ -587,13 +588,13 @@ def test_the_accuracy_right_after_the_mean_is_reported_beside_the_own_one(tmp_pa
     options, clients = assembled(settings())
     for moment in found:
         party = clients[moment.name]
-        embed, head = jovefl.models_of(party, options)
+        embed, head = models_of(party, options)
         embed.load_state_dict(moment.embed[1])
         head.load_state_dict(moment.head[1])
         row = seen.result.history[moment.epoch]["parties"][moment.name]
         assert row["test_merged_accuracy"] == judged(party, embed, head, "test")[0]
     for name, party in clients.items():
-        embed, head = jovefl.models_of(party, options)
+        embed, head = models_of(party, options)
         embed.load_state_dict(seen.weights(name)["embedding"])
         head.load_state_dict(seen.weights(name)["head"])
         assert seen.accuracies()[name] == judged(party, embed, head, "test")[0]
@@ -646,7 +647,7 @@ def test_all_heads_begin_alike_and_embeddings_do_not(
     options: dict[str, Any], changes: dict[str, Any]
 ) -> None:
     cfg, clients = assembled(settings(options, **changes))
-    pairs = [jovefl.models_of(party, cfg) for party in clients.values()]
+    pairs = [models_of(party, cfg) for party in clients.values()]
     heads = [head.state_dict() for _, head in pairs]
     assert len(heads) == 3
     assert all(same(heads[0], head) for head in heads)
@@ -660,23 +661,23 @@ def test_all_heads_begin_alike_and_embeddings_do_not(
         )
     for party, (embed, head) in zip(clients.values(), pairs, strict=True):
         for module, prefix in ((embed, "embedding"), (head, "head")):
-            again = jovefl.models_of(party, cfg, "alone ")[prefix == "head"]
+            again = models_of(party, cfg, "alone ")[prefix == "head"]
             assert same(again.state_dict(), module.state_dict())  # the insurance begins so too
     anew = assembled(settings(options, **(changes | {"seed": SEED + 1})))[1]
-    assert not same(jovefl.models_of(anew[next(iter(anew))], cfg)[1].state_dict(), heads[0])
+    assert not same(models_of(anew[next(iter(anew))], cfg)[1].state_dict(), heads[0])
 
 
 @pytest.mark.parametrize("options", [{"same_start": True}, {"share": "networks"}])
 def test_also_embeddings_may_begin_alike(options: dict[str, Any]) -> None:
     cfg, clients = assembled(settings(options, partition={"kind": "strips", "parties": 2}))
-    (one, _), (other, _) = (jovefl.models_of(party, cfg) for party in clients.values())
+    (one, _), (other, _) = (models_of(party, cfg) for party in clients.values())
     assert same(one.state_dict(), other.state_dict())
 
 
 def test_making_a_network_leaves_the_random_numbers_alone() -> None:
     cfg, clients = assembled(settings())
     before = torch.get_rng_state()
-    jovefl.models_of(clients["party1"], cfg)
+    models_of(clients["party1"], cfg)
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -942,7 +943,7 @@ def test_an_insured_client_mixes_its_networks_as_its_validation_rows_prefer(
     for name in seen.clients:
         me = seen.parties[name]
         shared, alone = (
-            logits_of(me, "validation", *jovefl.models_of(me, cfg, prefix)).softmax(1)
+            logits_of(me, "validation", *models_of(me, cfg, prefix)).softmax(1)
             for prefix in ("", "alone ")
         )
         labels = me.splits["validation"].y
@@ -1414,7 +1415,7 @@ def test_views_of_unequal_size_fit_one_head(fit: str, tmp_path: Path) -> None:
         "none": [(3, 4), (4, 3)],
     }[fit]
     for (name, party), size in zip(clients.items(), sizes, strict=True):
-        embed, head = jovefl.models_of(party, options)
+        embed, head = models_of(party, options)
         (batch,) = party.rows("test")
         embed.eval(), head.eval()
         with torch.no_grad():
@@ -1688,14 +1689,14 @@ def test_nothing_but_heads_and_numbers_crosses(
 ) -> None:
     seen = train(tmp_path / "run", settings(options, **changes))
     cfg, clients = assembled(settings(options, **changes))
-    embed, head = jovefl.models_of(clients["party1"], cfg)
+    embed, head = models_of(clients["party1"], cfg)
     shared = nn.ModuleList([embed, head]) if cfg.share == "networks" else head
     parameters = {name: p.shape for name, p in shared.named_parameters()}
     buffers = {name: b.shape for name, b in shared.named_buffers()}
     coded = {"values", "packed", "scale", "where"}
     for message in seen.messages:
         value = told(message)
-        up = message.kind is jovefl.HEAD
+        up = message.kind is HEAD
         assert (message.receiver if up else message.sender) == "server"
         assert (message.sender if up else message.receiver) in seen.clients
         if value.get("leaves"):
@@ -1829,7 +1830,7 @@ def test_one_client_is_enough() -> None:
         "b": "client",
     }
     alone = settings({"share": "nothing", "adopt": "insured"})  # insured against nothing
-    assert not jovefl.why_judged(config.load(alone).options)
+    assert not why_judged(config.load(alone).options)
 
 
 def test_a_network_that_cannot_be_cut(tmp_path: Path) -> None:

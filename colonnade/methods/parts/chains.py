@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from colonnade.methods.parts.mixture import Mixture
+from colonnade.methods.parts.options import group
 from colonnade.methods.parts.scoring import accuracy_and_loss, labels_of, logits_of
-from colonnade.models.divided import Pair
+from colonnade.models.divided import Division, Pair, Way
 from colonnade.role.party import Party
+from colonnade.role.seeds import derive
 
 SHARED, ALONE = "shared", "alone"
 MEAN = (
@@ -24,12 +27,35 @@ MEAN = (
     "and so must every other; where they do not, the mean fits nobody and losses rise. Then choose "
     "share = 'heads', which leaves every client a network of its own"
 )
+ONE_HEAD = (
+    "All clients need one θ: with a cut the same model and width behind it, else [jovefl] dim and "
+    "hidden say what it is"
+)
 MEASURES = {  # what reports say of the scores
     "shared": "by the network whose head is shared",
     "alone": "by the network that never hears of others",
     "merged": "with the common head, before own training",
     "attendance": "rounds in which the server answered",
 }
+
+
+class Networked(Protocol):
+    """The options that say which networks a client has."""
+
+    @property
+    def share(self) -> str: ...
+
+    @property
+    def adopt(self) -> str: ...
+
+    @property
+    def rate(self) -> str: ...
+
+    @property
+    def fit(self) -> Way: ...
+
+    @property
+    def same_start(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -55,6 +81,38 @@ class Chain:
 def measured(name: str, what: str) -> str:
     """The key of me.state for the last "accuracy" or "loss" of such a network."""
     return what if name == SHARED else f"{what} {name}"
+
+
+def models_of(me: Party, cfg: Networked, prefix: str = "") -> Pair:
+    """ξ_i and θ_i. All θ_i begin alike, whatever ξ_i is."""
+    whole = cfg.share == "data" and cfg.fit in ("resize", "canvas")  # the views already are
+    division = group(cfg, Division, fit="none" if whole else cfg.fit)
+    owner = "" if cfg.same_start or cfg.share == "networks" else me.name
+
+    def drawn(*purpose: str) -> Pair:
+        model, options = me.recipe.model, me.recipe.model_options
+        seed, classes = derive(me.schedule.seed, *purpose), me.task.outputs
+        return division.drawn(seed, model, options, me.shape, classes, me.view, me.name)
+
+    embed = me.keep(f"{prefix}embedding", lambda: drawn("embedding", owner)[0])
+    return embed, me.keep(f"{prefix}head", lambda: drawn("head")[1])
+
+
+def pairs_of(me: Party, cfg: Networked) -> dict[str, Pair]:
+    return {name: models_of(me, cfg, prefix) for name, prefix in networks(cfg).items()}
+
+
+def networks(cfg: Networked) -> dict[str, str]:
+    """A client's networks, and what the names of their parts begin with."""
+    insured = cfg.adopt == "insured" and cfg.share in ("heads", "networks")
+    return {SHARED: ""} | ({ALONE: "alone "} if insured else {})
+
+
+def why_judged(cfg: Networked) -> str:
+    """Which option decides by held-out rows; empty: none does."""
+    if cfg.rate == "plateau":
+        return "jovefl.rate = 'plateau'"
+    return f"jovefl.adopt = '{cfg.adopt}'" if ALONE in networks(cfg) else ""
 
 
 def chains_of(me: Party, pairs: Mapping[str, Pair], whole: bool) -> list[Chain]:

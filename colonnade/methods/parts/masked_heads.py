@@ -18,10 +18,11 @@ import torch
 from torch import Tensor
 
 from colonnade.errors import ConfigError, MethodError, Untrusted
+from colonnade.methods.parts.head_messages import MASKED_HEAD
 from colonnade.privacy.masking import Moment, Ring
 from colonnade.privacy.secure_sum import SecureSum
 from colonnade.role.party import Party
-from colonnade.wire import Kind, Peer
+from colonnade.wire import Peer
 
 FRACTION = 32  # bits behind the point, of 64: a sum of K terms is right to K · 2^-33
 MOST_LAYERS = 10_000
@@ -52,9 +53,7 @@ def check(cfg: Any) -> None:
         )
 
 
-async def agreed(
-    me: Party, relay: Peer | None, others: Sequence[Peer], receiver: str, kind: Kind
-) -> SecureSum:
+async def agreed(me: Party, relay: Peer | None, others: Sequence[Peer], receiver: str) -> SecureSum:
     """A secret for every pair; all sign that they add up alike.
 
     relay  the server; None: this party
@@ -74,16 +73,16 @@ async def agreed(
         others,
         purpose=f"jovefl heads fraction={FRACTION}",
         receiver=receiver,
-        kind=kind,
+        kind=MASKED_HEAD,
         ring=lambda terms: Ring(64, FRACTION, terms),
     )
 
 
-def masked(
-    me: Party, total: SecureSum, parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor]
+def message(
+    me: Party, total: SecureSum, number: int, parameters: Mapping[str, Tensor], **about: Any
 ) -> dict[str, Any]:
-    """A client's head for this round, as it leaves."""
-    if buffers:
+    """A client's head for this round, as it leaves: what is said about it is not masked."""
+    if about["buffers"]:
         raise ConfigError(
             [
                 f"jovefl.secure: the head of '{me.name}' has statistics of batches, which are not "
@@ -96,13 +95,12 @@ def masked(
     with me.timing("masking"):
         hidden = total.masks.mask(flat, _moment(me))
     layers = {name: "x".join(map(str, x.shape)) for name, x in parameters.items()}  # "10x12"
-    return {"masked": hidden, "layers": layers}
+    start = {"leaves": False, "number": number, "base": me.state.get("base", 0)}
+    return start | about | {"masked": hidden, "layers": layers}
 
 
-def mean_of(
-    me: Party, total: SecureSum, clients: Sequence[Peer], told: Mapping[str, Any]
-) -> dict[str, Tensor]:
-    """The server's step 2: the mean of all heads, which is all it can open."""
+def merge(me: Party, total: SecureSum, clients: Sequence[Peer], told: Mapping[str, Any]) -> None:
+    """The server's step 2: its head is the mean of all, which is all it can open."""
     if gone := [peer.name for peer in clients if peer.name not in told]:
         raise MethodError(
             f"'{gone[0]}' sent no head, and with [jovefl] secure = true only the mean over all "
@@ -121,7 +119,8 @@ def mean_of(
         hidden = {name: message.get("masked") for name, message in told.items()}
         added = total.masks.total(hidden, _moment(me), [sum(sizes.values())])
     parts = (added.double() / len(told)).float().to(me.device).split(list(sizes.values()))
-    return {name: part.view(layers[first][name]) for name, part in zip(sizes, parts, strict=True)}
+    mean = {name: part.view(layers[first][name]) for name, part in zip(sizes, parts, strict=True)}
+    me.state["head"] = {"parameters": mean, "buffers": {}}
 
 
 def _moment(me: Party) -> Moment:

@@ -34,11 +34,14 @@ class Participation:
     contact: float = 0.0  # so long a client waits for an answer; 0: without end
     absence: float = 0.0  # rehearsal: the probability of each client to miss a round
     away: Mapping[str, tuple[int, ...]] = field(default_factory=dict)  # rehearsal: epochs, from 1
+    pace: Mapping[str, float] = field(default_factory=dict)  # rehearsal: seconds per epoch; else 1
 
     def __post_init__(self) -> None:
         bounded(self, "quorum", least=1)
         bounded(self, "deadline", "contact", least=0)
         bounded(self, "absence", least=0, below=1)
+        if any(not seconds > 0 for seconds in self.pace.values()):
+            raise ValueError(f"pace = {dict(self.pace)}: give seconds above 0")
         if self.mode == "async" and self.deadline:
             raise ValueError(f"deadline = {self.deadline} {NO_ROUNDS}")
 
