@@ -474,11 +474,13 @@ def moments(found: list[Moment]) -> Callable[[pytest.MonkeyPatch], None]:
             found = [store[p].get("momentum_buffer") if p in store else None for p in parameters]
             return [None if buffer is None else buffer.clone() for buffer in found]
 
-        async def begin(me: Party, servers: Any, chains: Any, cfg: JoVeFL, epoch: int) -> None:
+        async def begin(
+            me: Party, servers: Any, chains: Any, cfg: JoVeFL, epoch: int, *total: Any
+        ) -> None:
             chain = chains[0]
             embed, head = (copied(layer) for layer in chain.layers)
             momentum = velocities(chain)
-            await original(me, servers, chains, cfg, epoch)
+            await original(me, servers, chains, cfg, epoch, *total)
             found.append(
                 Moment(
                     me.name,
@@ -736,9 +738,9 @@ def test_the_server_lowers_the_rate_of_all(
     def watch(patch: pytest.MonkeyPatch) -> None:
         original = jovefl.head_message
 
-        def message(me: Party, chain: Chain, number: int, cfg: JoVeFL) -> Any:
+        def message(me: Party, chain: Chain, number: int, *given: Any) -> Any:
             truth[me.name, number] = judged(me, *chain.layers, judge)
-            return original(me, chain, number, cfg)
+            return original(me, chain, number, *given)
 
         patch.setattr(jovefl, "head_message", message)
 
@@ -1263,9 +1265,9 @@ def test_compressed_heads(
     def watch(patch: pytest.MonkeyPatch) -> None:
         message, hear = jovefl.head_message, ServerEnd.hear
 
-        def spied_message(me: Party, chain: Chain, number: int, cfg: JoVeFL) -> Any:
+        def spied_message(me: Party, chain: Chain, number: int, *given: Any) -> Any:
             before = dict(me.state.get("error", {}))
-            value = message(me, chain, number, cfg)
+            value = message(me, chain, number, *given)
             after = dict(me.state.get("error", {}))
             ups[me.name, number] = Up(copied(chain.layers[1]), before, after, {})
             return value
