@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -44,11 +44,11 @@ from colonnade.errors import MethodError
 from colonnade.methods.parts import class_report, client_report, joint_scores
 from colonnade.methods.parts.class_report import received, send_sums, told_kinds
 from colonnade.methods.parts.client_report import Told, label_proportions
-from colonnade.methods.parts.contradictions import claim, contradictions, labels_told, unprotected
+from colonnade.methods.parts.contradictions import caveats, contradictions, unprotected
 from colonnade.methods.parts.halves import halves_of, warn_of_linear
 from colonnade.methods.parts.joint_scores import score_alone, score_for, score_jointly, scored
 from colonnade.methods.parts.matching import alike, matched, side_by_side
-from colonnade.methods.parts.options import group
+from colonnade.methods.parts.options import Above0, Count, CountOr0, Share, Size, group
 from colonnade.methods.parts.trees import check_weights
 from colonnade.methods.parts.tuning import TUNING_NUMBERS, tuned
 from colonnade.methods.parts.widening import widen
@@ -59,16 +59,11 @@ from colonnade.privacy.release import Release
 from colonnade.role.method import About, Learning, Membership, Method, Prologue, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
-from colonnade.toml import Bounds, check_bounds
+from colonnade.toml import check_bounds
 from colonnade.wire import Kind, Peer
 
 BLOCK = Kind("block", None, reveals="what all public parts have learnt together", carries="models")
 SERVER, LOCAL = "server", "local"
-
-Count = Annotated[int, Bounds(least=1)]
-Size = Annotated[float, Bounds(least=0)]
-Above0 = Annotated[float, Bounds(above=0)]
-Share = Annotated[float, Bounds(least=0, below=1)]
 
 
 @dataclass(frozen=True)
@@ -83,7 +78,7 @@ class FedEmb:
     public: Literal["trained", "random"] = "trained"  # f_m^S; random: no weights leave
     private: Literal["trained", "random"] = "trained"  # f_m^L; random: needs a random f_m^S
     # ---- what leaves a client
-    groups: Annotated[int, Bounds(least=0)] = 600  # R; 0: every row by itself
+    groups: CountOr0 = 600  # R; 0: every row by itself
     grouping: Literal["random", "kmeans", "class"] = "random"
     generalise: Share = 0.0  # ε of Algorithm 2: the share of groups whose values become one
     noise: Size = 0.0  # b of Laplace noise; without epsilon it guarantees nothing
@@ -98,7 +93,7 @@ class FedEmb:
     combinations: Count = 1  # T, hybrid
     match: Literal["random", "class"] = "random"  # hybrid: which groups are joined
     widen: bool = False  # pull the means of a class as far apart as its rows are
-    server_epochs: Annotated[int, Bounds(least=0)] = 5
+    server_epochs: CountOr0 = 5
     server_lr: Above0 = 1e-4
     server_schedule: Literal["constant", "cosine"] = "constant"  # cosine: falls to 0
     server_batch: Count = 128
@@ -321,10 +316,6 @@ def client_trains(cfg: FedEmb, epochs: int) -> dict[str, int]:
 def server_sends(cfg: FedEmb, _: int) -> list[Kind]:
     blocks = [BLOCK] * (cfg.public == "trained")
     return [*blocks, joint_scores.SCORES] + [release.READY] * (cfg.epsilon > 0)
-
-
-def caveats(cfg: FedEmb) -> list[str]:
-    return cfg.release.caveats("fedemb", labels_told(cfg), claim(cfg))
 
 
 METHOD = Method(

@@ -76,6 +76,12 @@ def labels_told(options: Any) -> str:
     return said if options.targets == "proportions" else ""
 
 
+def caveats(options: Any) -> list[str]:
+    """What reports say of the protection."""
+    said: list[str] = options.release.caveats("fedemb", labels_told(options), claim(options))
+    return said
+
+
 def unprotected(options: Any) -> str:
     """Why labels cannot be protected by answers of their own; empty: they can."""
     if options.setting == "vertical" and options.grouping == "class":

@@ -9,9 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from math import isfinite
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
+
+from colonnade.toml import Bounds
 
 Part = TypeVar("Part")
+
+# Types of options, whose bounds `check_bounds` checks
+Count = Annotated[int, Bounds(least=1)]
+CountOr0 = Annotated[int, Bounds(least=0)]
+Size = Annotated[float, Bounds(least=0)]
+Above0 = Annotated[float, Bounds(above=0)]
+Share = Annotated[float, Bounds(least=0, below=1)]
 
 
 def bounded(
