@@ -27,7 +27,6 @@ defence. An absent client sends nothing; the mean of its training maps stands in
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -38,14 +37,16 @@ from torch.nn import functional as F
 
 from colonnade.data import Moves
 from colonnade.methods.parts import tiles
-from colonnade.methods.parts.mean import Mean
-from colonnade.methods.parts.tiles import PLACE, extract, extractor_of, frozen
+from colonnade.methods.parts.participation import present
+from colonnade.methods.parts.tiles import EXTRACTOR, PLACE, extract, extractor_of, frozen
 from colonnade.methods.parts.uploads import (
     MAPS,
+    NEXT,
     SCALE,
     Precision,
     Upload,
     add_stored,
+    mean_of,
     noisy,
     stored_logits,
 )
@@ -58,15 +59,6 @@ from colonnade.role.batches import Batch
 from colonnade.role.method import About, Learning, Membership, Method, Network, Role, RowRules
 from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer
-
-EXTRACTOR = Kind(
-    "extractor",
-    None,
-    dtype="any",
-    reveals="W_e^1, and through it the server's tile",
-    carries="models",
-)
-NEXT = Kind("next", None, reveals="nothing: it asks for the next maps", paces=True, about="nothing")
 
 
 @dataclass(frozen=True)
@@ -253,12 +245,6 @@ async def active_predict(me: Party, passives: list[Peer], cfg: AdptVFedConv, spl
     return torch.cat(logits)
 
 
-def mean_of(me: Party, mosaic: Mosaic, cfg: AdptVFedConv) -> Mean:
-    """The mean of the stitched training maps: what stands in the slot of an absent client."""
-    channels = tiles.channels_of(extractor_of(me, cfg))
-    return me.keep("mean map", lambda: Mean(channels, mosaic.height, mosaic.width))
-
-
 def invert(me: Party, passives: list[Peer], mosaic: Mosaic, cfg: AdptVFedConv) -> None:
     """Attack the clients' test maps: W_e^k lies near W_e^1, so one decoder nearly fits both."""
     extractor = frozen(extractor_of(me, cfg))
@@ -301,10 +287,6 @@ def step(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
-
-
-def present(passives: Sequence[Peer]) -> list[Peer]:
-    return [peer for peer in passives if peer.present]
 
 
 def evaluated(me: Party) -> list[str]:

@@ -49,6 +49,7 @@ from colonnade.methods.parts.easter_messages import (
     PREDICTION,
 )
 from colonnade.methods.parts.mean import Mean
+from colonnade.methods.parts.participation import present
 from colonnade.metrics.leakage import label_leak
 from colonnade.models import head, network
 from colonnade.privacy import keys
@@ -280,11 +281,6 @@ async def agree(
         ring=lambda terms: ring_of(cfg, terms),
         constant=cfg.mask == "paper",
     )
-
-
-def present(peers: Sequence[Peer]) -> list[Peer]:
-    """Those who take part in keys, masks and messages."""
-    return [peer for peer in peers if peer.present]
 
 
 def members_of(peers: Sequence[Peer], cfg: Easter) -> list[Peer]:

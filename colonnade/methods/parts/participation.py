@@ -64,6 +64,11 @@ class Participation:
         return epochs + 1 if self.in_step else epochs * clients + 1
 
 
+def present(peers: Sequence[Peer]) -> list[Peer]:
+    """Those who take part in this run at all, in keys, masks and messages."""
+    return [peer for peer in peers if peer.present]
+
+
 # ---- a client's side -----------------------------------------------------------------------------
 
 

@@ -28,6 +28,13 @@ PLACE = Kind(
     reveals="where the sender's tile lies in the image",
     about="nothing",
 )
+EXTRACTOR = Kind(
+    "extractor",
+    None,
+    dtype="any",
+    reveals="W_e^1, and through it the server's tile",
+    carries="models",
+)
 
 Cut = Literal[
     "1C", "2C", "2C+1M", "3C+1M", "4C+1M", "4C+2M", "5C+2M", "6C+2M", "7C+2M", "7C+3M"

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from colonnade.data import Moves
 from colonnade.errors import Untrusted
 from colonnade.methods.parts.mean import Mean
-from colonnade.methods.parts.tiles import check_maps
-from colonnade.partition import Rectangle
+from colonnade.methods.parts.tiles import Tiled, channels_of, check_maps, extractor_of
+from colonnade.partition import Mosaic, Rectangle
 from colonnade.partition.mosaic import mirrored
 from colonnade.privacy.noise import secret_gaussian, secret_of
 from colonnade.role.batches import Batch
@@ -26,6 +26,7 @@ from colonnade.role.party import Party
 from colonnade.wire import Kind, Peer, codec
 from colonnade.wire.kind import DTYPES
 
+NEXT = Kind("next", None, reveals="nothing: it asks for the next maps", paces=True, about="nothing")
 SCALE = Kind(
     "scale",
     ("channels",),
@@ -128,6 +129,12 @@ def noisy(me: Party, extractor: nn.Module, batch: Batch, maps: Tensor, sigma: fl
         for tile, flip in zip(tiles, flips, strict=True)
     ]
     return secret_gaussian(maps, sigma, secret_of(me, lasting=True), names)
+
+
+def mean_of(me: Party, mosaic: Mosaic, cfg: Tiled) -> Mean:
+    """The mean of the stitched training maps: what stands in the slot of an absent client."""
+    channels = channels_of(extractor_of(me, cfg))
+    return me.keep("mean map", lambda: Mean(channels, mosaic.height, mosaic.width))
 
 
 def add_stored(mean: Mean, upload: Tensor, moves: Moves | None) -> None:
