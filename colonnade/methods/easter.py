@@ -39,7 +39,6 @@ from torch.nn import functional as F
 
 from colonnade.errors import ConfigError, MethodError, unknown
 from colonnade.methods.parts.easter_messages import (
-    EMBEDDING,
     GLOBAL,
     GRADIENT,
     HEAD_GRADIENT,
@@ -47,13 +46,14 @@ from colonnade.methods.parts.easter_messages import (
     KINDS,
     MEAN,
     PREDICTION,
+    kind_of,
 )
 from colonnade.methods.parts.mean import Mean
 from colonnade.methods.parts.participation import present
 from colonnade.metrics.leakage import label_leak
 from colonnade.models import head, network
 from colonnade.privacy import keys
-from colonnade.privacy.masking import MASKED, WEAKLY_MASKED, Moment, Ring
+from colonnade.privacy.masking import Moment, Ring
 from colonnade.privacy.secure_sum import SecureSum
 from colonnade.role import stopping
 from colonnade.role.batches import Batch
@@ -246,7 +246,7 @@ class Share:
 async def passive_share(me: Party, active: Peer, passives: Sequence[Peer], cfg: Easter) -> Share:
     there, members = present(passives), members_of([active, *passives], cfg)
     check_hidden([me.name, *(peer.name for peer in there)], cfg)
-    kind = kind_of(cfg, len(there) + 1)
+    kind = kind_of(cfg.mask, len(there) + 1)
     total = SecureSum(me, kind)
     if cfg.mask != "none":
         total = await agree(me, active, active.name, there, kind, cfg)
@@ -256,7 +256,7 @@ async def passive_share(me: Party, active: Peer, passives: Sequence[Peer], cfg: 
 async def active_share(me: Party, passives: Sequence[Peer], cfg: Easter) -> Share:
     there, members = present(passives), members_of(passives, cfg)
     check_hidden([peer.name for peer in there], cfg)
-    kind = kind_of(cfg, len(there))
+    kind = kind_of(cfg.mask, len(there))
     total = SecureSum(me, kind)
     for told in not_hidden(there, cfg):
         me.remark(told)
@@ -313,13 +313,6 @@ def not_hidden(passives: Sequence[Peer], cfg: Easter) -> list[str]:
 
 def ring_of(cfg: Easter, passives: int) -> Ring:
     return Ring(cfg.ring, cfg.fraction or (24 if cfg.ring == 64 else 16), passives)
-
-
-def kind_of(cfg: Easter, passives: int) -> Kind:
-    """Embeddings without a strong mask have Kinds of their own, which say so in the ledger."""
-    if cfg.mask == "none":
-        return EMBEDDING
-    return MASKED if cfg.mask == "prg" and passives > 1 else WEAKLY_MASKED
 
 
 def weights_of(me: Party, others: Sequence[Peer], cfg: Easter) -> tuple[int, float, float]:
@@ -401,7 +394,7 @@ def passive_sends(cfg: Easter, passives: int) -> list[Kind]:
     joint = [HEAD_GRADIENT] if cfg.gradient == "joint" else []
     mean = [MEAN] if cfg.stand_in == "mean" else []
     agreed = keys.KINDS if cfg.mask != "none" else ()
-    return [kind_of(cfg, passives), PREDICTION, *joint, *mean, *agreed]
+    return [kind_of(cfg.mask, passives), PREDICTION, *joint, *mean, *agreed]
 
 
 def check(known: Circumstances) -> None:
@@ -431,7 +424,7 @@ METHOD = Method(
         "active": Role(active, active_predict, sends=active_sends, every_epoch=True),
         "passive": Role(passive, passive_predict, sends=passive_sends, every_epoch=True),
     },
-    kinds=(*KINDS, MASKED, WEAKLY_MASKED, *keys.KINDS),
+    kinds=(*KINDS, *keys.KINDS),
     cast=cast,
     membership=Membership(
         absent=True,

@@ -40,6 +40,7 @@ from colonnade.errors import ConfigError, MethodError, Untrusted
 from colonnade.methods.parts import enrichment as enrich
 from colonnade.methods.parts.enriched import Enriched
 from colonnade.methods.parts.enrichment import Enricher
+from colonnade.methods.parts.transfer_messages import MASKED, MASKS, SHAPE, VECTORS, WIDTH
 from colonnade.models import head, network
 from colonnade.models.layers import Activation
 from colonnade.privacy import budget, exchange, fedsvd, keys, release
@@ -50,43 +51,8 @@ from colonnade.role.method import About, Circumstances, Learning, Membership, Me
 from colonnade.role.party import Party
 from colonnade.role.seeds import derive
 from colonnade.toml import Bounds
-from colonnade.wire import Kind, Peer
+from colonnade.wire import Peer
 
-WIDTH = Kind(
-    "width", (1,), reveals="how many columns the sender has", dtype="int64", about="nothing"
-)
-MASKS = Kind(
-    "sealed_masks",
-    ("bytes",),
-    reveals="to the receiver A and its own rows of B; to others how long they are",
-    dtype="uint8",
-    randomised=True,
-    host=True,
-    about="nothing",
-)
-SHAPE = Kind(
-    "shape",
-    (2,),
-    reveals="shared rows, and columns of all parties",
-    dtype="int64",
-    about="nothing",
-)
-MASKED = Kind(
-    "masked_matrix",
-    None,  # {"values": int64 (some rows, all columns), "tag": bytes}
-    reveals="the sender's A S_k B_k only within the sum over all parties",
-    dtype="any",
-    randomised=True,
-    host=True,
-)
-VECTORS = Kind(
-    "left_vectors",
-    ("shared", "q"),
-    reveals="to whoever knows A: how alike the shared rows are, in all columns together",
-    dtype="float64",
-    randomised=True,
-    host=True,
-)
 SERVER, KEY_GENERATOR = "server", "key_generator"
 TRANSFER = "transfer"  # the phase of steps 1 to 5
 GRID = 2.0**-12  # targets are rounded to it: fresh masks change U by 1e-13

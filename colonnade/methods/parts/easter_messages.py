@@ -1,7 +1,8 @@
-"""The messages of EASTER beside masked embeddings; see privacy/masking.py for those."""
+"""The messages of EASTER; see privacy/masking.py for those of masked embeddings."""
 
 from __future__ import annotations
 
+from colonnade.privacy.masking import MASKED, WEAKLY_MASKED
 from colonnade.wire import Kind
 
 EMBEDDING = Kind(
@@ -46,4 +47,21 @@ MEAN = Kind(
     reveals="the sender's mean embedding over its training",
     carries="features",
 )
-KINDS = (EMBEDDING, GLOBAL, PREDICTION, GRADIENT, HEAD_GRADIENT, JOINT_GRADIENT, MEAN)
+KINDS = (
+    EMBEDDING,
+    GLOBAL,
+    PREDICTION,
+    GRADIENT,
+    HEAD_GRADIENT,
+    JOINT_GRADIENT,
+    MEAN,
+    MASKED,
+    WEAKLY_MASKED,
+)
+
+
+def kind_of(mask: str, passives: int) -> Kind:
+    """Embeddings without a strong mask have Kinds of their own, which say so in the ledger."""
+    if mask == "none":
+        return EMBEDDING
+    return MASKED if mask == "prg" and passives > 1 else WEAKLY_MASKED
