@@ -46,6 +46,10 @@ class Split:
         index = kept[new[kept].argsort()]
         return replace(self.rows(index.to(self.x.device)), ids=new[index].to(self.ids.device))
 
+    def to(self, device: torch.device) -> Split:
+        y, weights = (None if v is None else v.to(device) for v in (self.y, self.weights))
+        return Split(self.x.to(device), y, self.ids.to(device), weights)
+
     def without_labels(self) -> Split:
         return replace(self, y=None, weights=None)
 

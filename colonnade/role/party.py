@@ -61,7 +61,7 @@ class Party:
         self.margin = (0, 0, 0, 0)  # pixels by which its images are enlarged, as for F.pad
         self.name, self.role, self.recipe, self.schedule = name, role, recipe, schedule
         self.task, self.device, self.preparation = task, device, preparation
-        self.splits = {key: _to(split, device) for key, split in splits.items()}
+        self.splits = {key: split.to(device) for key, split in splits.items()}
         # Training rows as they came, and as they count in the loss
         self._weighed: tuple[Split, Split] | None = None
         self.progress = Progress(schedule, device, self.labelled)
@@ -218,7 +218,8 @@ class Party:
         if watch is not None and (epoch, start) == (0, 0):
             watch()
         if shared and at.met:
-            start = self._pass_over_the_met(drawn, sizes, start)
+            met = [self._order(phase, epoch, shared=True)[1] for epoch, _ in at.met]
+            start = at.pass_over_the_met(drawn, met, sizes, start)
         end = sum(sizes[:start])
         for batch in batched(split, self._intake(), self.name, order, sizes, start, moves):
             self._set_rates(at.epochs_done(len(sizes)))
@@ -392,24 +393,6 @@ class Party:
         generator = torch.Generator().manual_seed(seed)
         return generator, torch.randperm(len(self.splits["train"]), generator=generator)
 
-    def _pass_over_the_met(self, order: Tensor, sizes: list[int], start: int) -> int:
-        """The next step with none of the rows that other members have met under these weights.
-
-        The weights are the present ones: a step changes them, and with them the answer.
-        """
-        phase, _, _ = self.position
-        met = [
-            self._order(phase, epoch, shared=True)[1].split(sizes)[step]
-            for epoch, step in self.progress.met
-            if step < len(sizes)
-        ]
-        rows = torch.cat([*met, order[:0]])
-        batches = order.split(sizes)
-        while start < len(sizes) and torch.isin(batches[start], rows).any():
-            self.progress.pass_over()
-            start += 1
-        return start
-
     def _weighted(self, train: Split) -> Split:
         """Training rows with the weights that they have in the loss; none if all count alike."""
         if train.y is None:
@@ -459,8 +442,3 @@ class Party:
         self._settle()
         if self.on_checkpoint is not None:
             self.on_checkpoint(self)
-
-
-def _to(split: Split, device: torch.device) -> Split:
-    y, weights = (None if v is None else v.to(device) for v in (split.y, split.weights))
-    return Split(split.x.to(device), y, split.ids.to(device), weights)

@@ -6,7 +6,7 @@ The runtimes read it and steer by it; a role only loops with `me.epochs()` and `
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -172,10 +172,28 @@ class Progress:
         self.met.append(self.place(phase))
         self.skip_to(phase, epoch, step)
 
-    def pass_over(self) -> None:
-        """Leave the next step out; others do so, too."""
-        self._places[self._at][1] += 1
-        self.steps += 1
+    def pass_over_the_met(
+        self, order: Tensor, orders: Sequence[Tensor], sizes: list[int], start: int
+    ) -> int:
+        """The next step with none of the rows that other members have met under these weights.
+
+        The weights are the present ones: a step changes them, and with them the answer. Others
+        leave the steps before it out, too.
+
+        order   the rows of this epoch; orders: those of the epochs in `met`
+        """
+        met = [
+            rows.split(sizes)[step]
+            for rows, (_, step) in zip(orders, self.met, strict=True)
+            if step < len(sizes)
+        ]
+        found = torch.cat([*met, order[:0]])
+        batches = order.split(sizes)
+        while start < len(sizes) and torch.isin(batches[start], found).any():
+            self._places[self._at][1] += 1
+            self.steps += 1
+            start += 1
+        return start
 
     def _restore_random(self) -> None:
         if self._random:
