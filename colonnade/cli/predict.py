@@ -20,6 +20,7 @@ from colonnade.report.protections import of_predictions
 from colonnade.results import predictions_csv
 from colonnade.results.prediction import Prediction, Truth
 from colonnade.runs import predict
+from colonnade.runs.new_rows import NewRows
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -39,7 +40,7 @@ def main(arguments: argparse.Namespace) -> None:
     )
     judged = [Judged.by(found, truth.get(name)) for name, found in predictions.items()]
     predicted.show(console, judged, _label(trained))
-    left_out = dict(rows.left_out) if isinstance(rows, predict.NewRows) else {}
+    left_out = dict(rows.left_out) if isinstance(rows, NewRows) else {}
     for name, count in left_out.items():
         if count:
             console.print(
@@ -64,7 +65,7 @@ def _truth(
     rows: Any, trained: predict.Trained, predictions: Mapping[str, Prediction]
 ) -> Mapping[str, Truth]:
     """What is known of the rows, by who predicts them."""
-    if isinstance(rows, predict.NewRows):
+    if isinstance(rows, NewRows):
         return {name: Truth(labels) for name, labels in rows.truth.items()}
     return {} if rows is not None else trained.truth(predictions)
 

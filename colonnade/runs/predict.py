@@ -21,7 +21,6 @@ from colonnade.assembly import (
     POOLED,
     Assembly,
     as_image,
-    check_equal_rows,
     from_catalogue,
     from_files,
     heard,
@@ -46,24 +45,13 @@ from colonnade.results.result import read
 from colonnade.role import identity
 from colonnade.role.method import bind
 from colonnade.role.party import Party
+from colonnade.runs.new_rows import NewRows, pooled, pooled_columns
 from colonnade.runtime import local
 from colonnade.runtime.drive import reproducible
 from colonnade.task import Task
 from colonnade.wire import Ledger, Wire
 
 SPLIT = "predict"
-
-
-@dataclass(frozen=True, eq=False)
-class NewRows:
-    """Rows of new files, as the models take them: those that all parties have, in one order."""
-
-    rows: Mapping[str, Tensor]  # by party, equally many where they are predicted together
-    names: Mapping[str, tuple[str, ...]]  # what each party calls them
-    left_out: Mapping[str, int]  # rows of its file that not all have
-    # Their labels, in the order in which they were asked for, as far as there are any; "": none
-    truth: Mapping[str, tuple[str, ...]]
-    order: Tensor | None = None  # where the rows are that were asked for first, second …
 
 
 @dataclass(frozen=True)
@@ -161,14 +149,17 @@ class Trained:
         """
         self._check_files(files, absent)
         method = self.config.found.method
-        pooled = self.result["parties"] == [POOLED]
-        columns = self._pooled_columns() if pooled else {n: self._columns(n) for n in files}
+        as_one = self.result["parties"] == [POOLED]
+        if as_one:
+            columns = pooled_columns(self._columns(POOLED))
+        else:
+            columns = {name: self._columns(name) for name in files}
         found = read_all(
             {n: replace(self.config.files[n], data=str(file)) for n, file in files.items()},
             like={name: columns.get(name, ()) for name in files},
         )
         kept = {name: torch.arange(len(own.ids)) for name, own in found.items()}
-        alone = len(files) < 2 or not (pooled or method.kinds) or method.predicts_alone
+        alone = len(files) < 2 or not (as_one or method.kinds) or method.predicts_alone
         if not alone:
             kept = common_in_clear(
                 {name: own.ids for name, own in found.items()}, self.config.asked
@@ -184,7 +175,7 @@ class Trained:
         order = None if alone else kept[self._asking(found)].argsort()
         asked = kept if order is None else {name: kept[name][order] for name in kept}
         truth = self._truth(found, asked, alone=alone)
-        if pooled:
+        if as_one:
             rows = {POOLED: torch.cat([rows[name] for name in columns], 1)}
             names = {POOLED: names[next(iter(columns))]}
         prepared = {name: self._prepared(name, x) for name, x in rows.items()}
@@ -345,7 +336,7 @@ class Trained:
         if not isinstance(parties, Mapping):
             raise DataError('give the rows by party name, {"bank": x, "shop": x}')
         if self.result["parties"] == [POOLED] and POOLED not in parties:
-            parties = {POOLED: self._pooled(parties)}
+            parties = {POOLED: pooled(parties, pooled_columns(self._columns(POOLED)))}
         strangers = [name for name in parties if name not in self.result["parties"]]
         if strangers:
             known = self.result["parties"]
@@ -383,26 +374,6 @@ class Trained:
             if name not in rows and name not in absent and not self._preparation(name)[1]:
                 rows[name] = torch.empty(count, 0), torch.arange(count)
         return rows
-
-    def _pooled(self, parties: Mapping[str, Any]) -> Tensor:
-        """The columns of all parties side by side, as a pooled method was trained on them."""
-        owned = self._pooled_columns()
-        if set(owned) != set(parties):
-            raise DataError(f"give the rows of {', '.join(owned)}, or all of them as 'all'")
-        sides = []
-        for owner, own in owned.items():
-            with of(owner):
-                sides.append(data.from_arrays(parties[owner], like=own)[0].flatten(1))
-        check_equal_rows({n: len(s) for n, s in zip(owned, sides, strict=True)}, "")
-        return torch.cat([side.float() for side in sides], 1)
-
-    def _pooled_columns(self) -> dict[str, tuple[Column, ...]]:
-        """Whose the columns of a pooled method were, in their order."""
-        owned: dict[str, tuple[Column, ...]] = {}
-        for column in self._columns(POOLED):
-            owner, _, name = column.name.partition(".")
-            owned[owner] = (*owned.get(owner, ()), replace(column, name=name))
-        return owned
 
     def _party(
         self, name: str, rows: tuple[Tensor | None, Tensor] | None, saved: Mapping[str, Any]
