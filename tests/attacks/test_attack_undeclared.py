@@ -33,6 +33,7 @@ class Liar:
     """The party of shop: it declares what it likes, and has no policy."""
 
     name, position, at_hand, splits = "shop", ("train", 0, 0), None, ()
+    protection = None
     progress = SimpleNamespace(phase="train", hop=0, clock=0.0, position=position)
     checks = SimpleNamespace(sending=lambda *_: None)
 
