@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from test_three_organisations import finish, start
+from test_three_organisations import _quick_start, finish, start  # noqa: F401
 
 from colonnade import assembly, config, data
 from colonnade.config import federation
