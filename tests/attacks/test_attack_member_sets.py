@@ -99,8 +99,8 @@ def rows_of(epoch: int, sums: Mapping[int, NDArray[np.float32]]) -> dict[int, ND
 def test_weights_that_a_hub_keeps_as_they_are(nursery: Nursery, tmp_path: Path) -> None:
     """What is not covered, so that nobody claims it: a hub returns zeros as gradients, and says in
     the second epoch that a party is lost. No step is repeated, and the difference of two epochs is
-    that party's embeddings. Only on_lost = "continue" lets it do so. The others notice at the end of
-    that epoch, when rows are evaluated: the weights are those of the first."""
+    that party's embeddings. Only on_lost = "continue" lets it do so. The others notice at that
+    epoch's end, when rows are evaluated: the weights are those of the first."""
     field = attacked(
         nursery,
         tmp_path,
