@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from interrupted import interrupt_after
 
 import colonnade
 from colonnade import config as configuration
@@ -343,20 +344,6 @@ def test_every_message_about_rows_tells_the_gate_which(
 
 
 # ---- helpers -----------------------------------------------------------------------------------
-
-
-def interrupt_after(patch: pytest.MonkeyPatch, steps: int) -> None:
-    """Ctrl-C at the given number of batches, counted over all parties."""
-    original, count = Party._set_rates, 0
-
-    def counted(party: Party, done: float) -> None:
-        nonlocal count
-        count += 1
-        if count > steps:
-            raise KeyboardInterrupt
-        original(party, done)
-
-    patch.setattr(Party, "_set_rates", counted)
 
 
 def counted(place: Path, name: str) -> list[Mapping[str, Any]]:

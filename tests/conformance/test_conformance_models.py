@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from interrupted import interrupt_after
 
 import colonnade
 from colonnade import methods
 from colonnade.errors import ConfigError
 from colonnade.results.result import Result
-from colonnade.role.party import Party
 from colonnade.wire import ledger
 
 # The Kinds that carry models, and the epochs in which a record is trained on
@@ -57,20 +57,6 @@ def parties(result: Result) -> dict[str, Any]:
     """What is told of the models of each party that trains some."""
     told = result.content["privacy"]["parties"]
     return {name: parts["models"] for name, parts in told.items() if "models" in parts}
-
-
-def interrupt_after(patch: pytest.MonkeyPatch, steps: int) -> None:
-    """Ctrl-C at the given number of batches, counted over all parties."""
-    original, count = Party._set_rates, 0
-
-    def counted(party: Party, done: float) -> None:
-        nonlocal count
-        count += 1
-        if count > steps:
-            raise KeyboardInterrupt
-        original(party, done)
-
-    patch.setattr(Party, "_set_rates", counted)
 
 
 @pytest.fixture(scope="module", params=COVERED)

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 import torch
+from interrupted import interrupt_after
 from sklearn import datasets
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -830,20 +831,6 @@ def test_in_async_mode_a_head_is_a_part_of_an_epoch(tmp_path: Path) -> None:
     seen = train(tmp_path / "run", tree)
     rates = [answer["rate"] for _, answer in sorted(seen.answers().items())]
     assert rates == pytest.approx([1 / 6, 2 / 6, 3 / 6, 4 / 6, 5 / 6] + [1.0] * 7)
-
-
-def interrupt_after(patch: pytest.MonkeyPatch, steps: int) -> None:
-    """Ctrl-C at the given number of batches, counted over all parties."""
-    original, count = Party._set_rates, 0
-
-    def counted(party: Party, done: float) -> None:
-        nonlocal count
-        count += 1
-        if count > steps:
-            raise KeyboardInterrupt
-        original(party, done)
-
-    patch.setattr(Party, "_set_rates", counted)
 
 
 def interrupt_at_the_end(patch: pytest.MonkeyPatch) -> None:
